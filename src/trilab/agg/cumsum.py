@@ -1,0 +1,38 @@
+"""`cumsum`: the prefix mean as a running sum divided by the count."""
+
+import torch
+from torch import Tensor
+
+from trilab.agg.base import About, Aggregation
+
+
+class CumsumMean(Aggregation):
+    """Average of everything seen so far: y_t = (v_0 + … + v_t) / (t + 1).
+
+    The same table as `matmul`, never built: each sum is the one before plus one token. No parameters. O(T·C) time,
+    C + 1 numbers of state.
+
+    Args:
+        n_embd: channels C.
+        block_size: most tokens T of one call.
+    Source:
+        Karpathy, Let's build GPT, 42:13-58:26 gives the mean; here by a cumulative sum, in at least float32.
+    """
+
+    about = About(
+        formula="y_t = (v_0 + … + v_t) / (t + 1)",
+        cost="O(T·C)",
+        state="C + 1",
+        rows_sum_to_one=True,
+        source="Karpathy, Let's build GPT, 42:13-58:26, as a cumulative sum",
+    )
+
+    def weights(self, x: Tensor) -> Tensor:
+        time = x.shape[1]
+        counts = torch.arange(1, time + 1, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        return (1 / counts[:, None]).expand(time, time).tril().to(x.dtype)[None, None]
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        accumulate = torch.promote_types(v.dtype, torch.float32)  # 65,536 ones already overflow float16
+        counts = torch.arange(1, v.shape[1] + 1, dtype=accumulate, device=v.device)
+        return (v.cumsum(1, dtype=accumulate) / counts[:, None]).to(v.dtype)

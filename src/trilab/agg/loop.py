@@ -1,0 +1,40 @@
+"""`loop`: the prefix mean as it is first written down, one position after the other."""
+
+import torch
+from torch import Tensor
+
+from trilab.agg.base import About, Aggregation
+
+
+class LoopMean(Aggregation):
+    """Average of everything seen so far, by a loop: y_t = mean of v_0 … v_t.
+
+    The slow truth for `matmul`, `softmax` and `cumsum`: nobody needs to be convinced that it is right and causal. No
+    parameters. O(T²·C) time, in T separate steps.
+
+    Args:
+        n_embd: channels C.
+        block_size: most tokens T of one call.
+    Source:
+        Karpathy, Let's build GPT, 42:13-47:11 (version 1). He loops over the batch too; here one step takes the same
+        position of all rows.
+    """
+
+    about = About(
+        formula="y_t = mean(v_0 … v_t)",
+        cost="O(T²·C)",
+        state="T·C",
+        rows_sum_to_one=True,
+        source="Karpathy, Let's build GPT, 42:13-47:11 (version 1)",
+    )
+
+    def weights(self, x: Tensor) -> Tensor:
+        time = x.shape[1]
+        ones = torch.ones(time, time, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        tril = ones.tril()
+        return (tril / tril.sum(1, keepdim=True)).to(x.dtype)[None, None]
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        accumulate = torch.promote_types(v.dtype, torch.float32)
+        means = [v[:, : t + 1].mean(1, dtype=accumulate) for t in range(v.shape[1])]  # T times (B, C)
+        return torch.stack(means, dim=1).to(v.dtype)

@@ -1,0 +1,60 @@
+"""`random`: affinities drawn once and never learned."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from trilab.agg.base import About, Aggregation, lower_triangle
+from trilab.errors import BadInput
+
+
+class RandomWeights(Aggregation):
+    """Weighted average with random weights: A = softmax(mask(scale · R)), R normal, drawn once and frozen.
+
+    What looking back is worth when nobody chose where to look. R is a buffer: saved with the weights, never trained.
+    O(T²·C) time.
+
+    Args:
+        n_embd: channels C.
+        block_size: most tokens T of one call.
+        scale: standard deviation of the affinities; towards 0 rows become uniform, large ones one-hot.
+    Raises:
+        BadInput: scale is not finite.
+    Source:
+        Karpathy, Let's build GPT, 54:42-58:26 (version 3), with draws in place of the zeros.
+    """
+
+    about = About(
+        formula="A = softmax(mask(scale · R))",
+        cost="O(T²·C)",
+        state="T·C",
+        rows_sum_to_one=True,
+        source="Karpathy, Let's build GPT, 54:42-58:26 (version 3), with random affinities",
+    )
+
+    tril: Tensor
+    affinities: Tensor
+
+    def __init__(self, n_embd: int, block_size: int, *, scale: float = 1.0) -> None:
+        super().__init__(n_embd, block_size)
+        if not math.isfinite(scale):
+            raise BadInput(f"agg.scale={scale} must be a finite number, such as 1.0.")
+        self.scale = scale
+        self.register_buffer("tril", lower_triangle(block_size), persistent=False)
+        self.register_buffer("affinities", torch.empty(block_size, block_size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the affinities anew, standard normal."""
+        self.affinities.normal_()
+
+    def weights(self, x: Tensor) -> Tensor:
+        time = x.shape[1]
+        affinities = self.scale * self.affinities[:time, :time].to(torch.promote_types(x.dtype, torch.float32))
+        affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
+        return affinities.softmax(-1).to(x.dtype)[None, None]
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        wide = torch.promote_types(v.dtype, torch.float32)  # rows rounded to half precision no longer sum to 1
+        return super().mix(x.to(wide), v.to(wide)).to(v.dtype)

@@ -1,0 +1,44 @@
+"""`softmax`: the prefix mean as a masked softmax of affinities that are all zero."""
+
+import torch
+from torch import Tensor
+
+from trilab.agg.base import About, Aggregation, lower_triangle
+
+
+class SoftmaxMean(Aggregation):
+    """Average of everything seen so far, by a softmax: A = softmax(mask(0)), the mask -inf above the diagonal.
+
+    Equal affinities share a row equally, so this is `matmul` bit for bit; but now the zeros can be replaced by
+    affinities that say who interests whom. No parameters. O(T²·C) time.
+
+    Args:
+        n_embd: channels C.
+        block_size: most tokens T of one call.
+    Source:
+        Karpathy, Let's build GPT, 54:42-58:26 (version 3).
+    """
+
+    about = About(
+        formula="A = softmax(mask(0))",
+        cost="O(T²·C)",
+        state="T·C",
+        rows_sum_to_one=True,
+        source="Karpathy, Let's build GPT, 54:42-58:26 (version 3)",
+    )
+
+    tril: Tensor
+
+    def __init__(self, n_embd: int, block_size: int) -> None:
+        super().__init__(n_embd, block_size)
+        self.register_buffer("tril", lower_triangle(block_size), persistent=False)
+
+    def weights(self, x: Tensor) -> Tensor:
+        time = x.shape[1]
+        affinities = torch.zeros(time, time, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
+        return affinities.softmax(-1).to(x.dtype)[None, None]
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        wide = torch.promote_types(v.dtype, torch.float32)  # 1/3 in half precision times 3 is not 1
+        return super().mix(x.to(wide), v.to(wide)).to(v.dtype)

@@ -1,0 +1,34 @@
+"""`sum`: the running sum, the triangle of ones before anybody divides its rows."""
+
+import torch
+from torch import Tensor
+
+from trilab.agg.base import About, Aggregation
+
+
+class PrefixSum(Aggregation):
+    """Sum of everything seen so far: y_t = v_0 + … + v_t.
+
+    The lower triangle of ones, not normalised: outputs grow with the position. No parameters. O(T·C) time, C numbers of
+    state.
+
+    Args:
+        n_embd: channels C.
+        block_size: most tokens T of one call.
+    Source:
+        Karpathy, Let's build GPT, 47:11-51:54: tril of ones, before its rows are normalised; here by a cumulative sum.
+    """
+
+    about = About(
+        formula="y_t = v_0 + … + v_t",
+        cost="O(T·C)",
+        state="C",
+        source="Karpathy, Let's build GPT, 47:11-51:54",
+    )
+
+    def weights(self, x: Tensor) -> Tensor:
+        time = x.shape[1]
+        return torch.ones(time, time, dtype=x.dtype, device=x.device).tril()[None, None]
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return v.cumsum(1, dtype=torch.promote_types(v.dtype, torch.float32)).to(v.dtype)

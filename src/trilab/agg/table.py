@@ -1,0 +1,45 @@
+"""`table`: one learned table of affinities, the same for every text."""
+
+import torch
+from torch import Tensor, nn
+
+from trilab.agg.base import About, Aggregation, lower_triangle
+
+
+class LearnedTable(Aggregation):
+    """Weighted average with learned weights: A = softmax(mask(W)), W a (T, T) parameter, zeros at first.
+
+    Starts as the uniform mean and learns how much each position is worth to each later one, whatever the characters
+    are. T² parameters. O(T²·C) time.
+
+    Args:
+        n_embd: channels C.
+        block_size: most tokens T of one call; the table is block_size by block_size.
+    Source:
+        Karpathy, Let's build GPT, 54:42-58:26 (version 3), with parameters in place of the zeros.
+    """
+
+    about = About(
+        formula="A = softmax(mask(W)), W learned",
+        cost="O(T²·C)",
+        state="T·C",
+        rows_sum_to_one=True,
+        source="Karpathy, Let's build GPT, 54:42-58:26 (version 3), with learned affinities",
+    )
+
+    tril: Tensor
+
+    def __init__(self, n_embd: int, block_size: int) -> None:
+        super().__init__(n_embd, block_size)
+        self.register_buffer("tril", lower_triangle(block_size), persistent=False)
+        self.affinities = nn.Parameter(torch.zeros(block_size, block_size))
+
+    def weights(self, x: Tensor) -> Tensor:
+        time = x.shape[1]
+        affinities = self.affinities[:time, :time].to(torch.promote_types(x.dtype, torch.float32))
+        affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
+        return affinities.softmax(-1).to(x.dtype)[None, None]
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        wide = torch.promote_types(v.dtype, torch.float32)  # rows rounded to half precision no longer sum to 1
+        return super().mix(x.to(wide), v.to(wide)).to(v.dtype)

@@ -1,0 +1,50 @@
+"""`window`: the mean of the last few tokens."""
+
+import torch
+from torch import Tensor
+
+from trilab.agg.base import About, Aggregation, lower_triangle
+from trilab.errors import BadInput
+
+
+class WindowMean(Aggregation):
+    """Average of this token and the size - 1 before it: A = softmax(mask(0)), the mask -inf outside the band.
+
+    The first rows have fewer tokens to look at; the softmax divides each row by what it has. No parameters.
+    O(T²·C) time as a product, (size - 1)·C numbers of state.
+
+    Args:
+        n_embd: channels C.
+        block_size: most tokens T of one call.
+        size: tokens averaged, this one included; 1 is `none`, block_size or more is `softmax`.
+    Raises:
+        BadInput: size below 1.
+    Source:
+        Karpathy, Let's build GPT, 54:42-58:26 (version 3), with a band in place of the whole triangle.
+    """
+
+    about = About(
+        formula="A = softmax(mask(0)), s > t - size",
+        cost="O(T²·C)",
+        state="(size - 1)·C",
+        rows_sum_to_one=True,
+        source="Karpathy, Let's build GPT, 54:42-58:26 (version 3), with a band",
+    )
+
+    band: Tensor
+
+    def __init__(self, n_embd: int, block_size: int, *, size: int = 4) -> None:
+        super().__init__(n_embd, block_size)
+        if size < 1:
+            raise BadInput(f"agg.size={size} must be at least 1: tokens averaged, this one included.")
+        self.register_buffer("band", lower_triangle(block_size).triu(1 - size), persistent=False)
+
+    def weights(self, x: Tensor) -> Tensor:
+        time = x.shape[1]
+        affinities = torch.zeros(time, time, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        affinities = affinities.masked_fill(~self.band[:time, :time], -torch.inf)
+        return affinities.softmax(-1).to(x.dtype)[None, None]
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        wide = torch.promote_types(v.dtype, torch.float32)  # 1/3 in half precision times 3 is not 1
+        return super().mix(x.to(wide), v.to(wide)).to(v.dtype)

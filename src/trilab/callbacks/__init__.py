@@ -1,0 +1,1 @@
+"""What happens beside the training, one thing a file."""

@@ -1,0 +1,59 @@
+"""Checkpoints that stand alone: weights, vocabulary and plain config in one file, loadable with weights_only=True."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from trilab.atomic import replacing
+from trilab.errors import BadInput
+
+VERSION = 1
+
+
+def describe(config: Mapping[str, Any], characters: str) -> dict[str, Any]:
+    """What a checkpoint says of itself beside its weights.
+
+    Args:
+        config: resolved, plain values.
+        characters: the vocabulary, in the order of its ids.
+    """
+    return {"version": VERSION, "config": dict(config), "vocabulary": characters}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A whole checkpoint, on the CPU; nothing in the file is executed.
+
+    Raises:
+        BadInput: no such file, not a checkpoint, or one that trilab did not write.
+    """
+    if not path.is_file():
+        raise BadInput(f"ckpt={path}: there is no such file.")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # what a foreign or broken file makes the reader raise can be anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInput(f"ckpt={path} is not a readable checkpoint: {reason}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("trilab"), dict):
+        raise BadInput(f"ckpt={path} was not written by trilab: it holds no vocabulary and no config.")
+    if content["trilab"].get("version") != VERSION:
+        raise BadInput(
+            f"ckpt={path} has format version {content['trilab'].get('version')}; this trilab reads version {VERSION}."
+        )
+    return content
+
+
+def model_weights(content: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The language model's own state_dict from a loaded checkpoint."""
+    return {k.removeprefix("model."): v for k, v in content["state_dict"].items() if k.startswith("model.")}
+
+
+class AtomicCheckpoints(TorchCheckpointIO):
+    """Writes beside the target, then renames: a checkpoint is whole or not there, whenever the process is killed."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        """Write one file, flushed to the disk before it takes its name."""
+        with replacing(Path(path)) as file:
+            torch.save(checkpoint, file)

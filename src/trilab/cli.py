@@ -1,0 +1,75 @@
+"""`trilab …`: everything that is not a training key. Each command imports what it needs when it is called."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from trilab import __version__
+from trilab.errors import BadInput
+
+
+def main() -> None:
+    """Run one command. Exit code 0, or 2 for bad input."""
+    if sys.argv[1:2] == ["train"]:  # Hydra reads the rest of the command line itself
+        from trilab.launch import main as train
+
+        sys.argv = [f"{Path(sys.argv[0]).name} train", *sys.argv[2:]]
+        train()
+        return
+    arguments = _parser().parse_args()
+    try:
+        arguments.command(arguments)
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trilab", description="Compare ways for a language model to look back.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    commands.add_parser("train", add_help=False, help="train one run or a sweep; as train.py, see trilab train --help")
+
+    report = commands.add_parser("report", help="the table of an experiment, and report.csv")
+    report.add_argument("folder", type=Path, help="outputs/<experiment_name>")
+    report.add_argument("--baseline", default="none", help="the row that differences are taken to (default: none)")
+    report.add_argument("--svg", type=Path, metavar="FILE", help="also write the table as a picture")
+    report.set_defaults(command=_report)
+
+    generate = commands.add_parser("generate", help="text from a finished run")
+    generate.add_argument("run", type=Path, help="a run's folder, or a checkpoint")
+    generate.add_argument("--prompt", default="\n", help="how the text begins (default: a line end)")
+    generate.add_argument("--tokens", type=int, default=500, help="characters to write (default: 500)")
+    generate.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest each time (default: 1)")
+    generate.add_argument("--seed", type=int, default=1337, help="of the draws (default: 1337)")
+    generate.set_defaults(command=_generate)
+    return parser
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from trilab.report import report, write_svg
+
+    made = report(arguments.folder, baseline=arguments.baseline, console=Console())
+    if arguments.svg:
+        write_svg(made, arguments.svg)
+
+
+def _generate(arguments: argparse.Namespace) -> None:
+    from trilab.run import write_text
+
+    print(
+        write_text(
+            arguments.run,
+            prompt=arguments.prompt,
+            count=arguments.tokens,
+            temperature=arguments.temperature,
+            seed=arguments.seed,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

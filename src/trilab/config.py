@@ -1,0 +1,290 @@
+"""The composed YAML as checked, typed values: unknown keys and wrong types end here, before any work starts."""
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from trilab.atomic import replacing
+from trilab.errors import BadInput
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which text, and how it is cut into windows. `source` is conf/data/*.yaml: a function that reads the text."""
+
+    source: dict[str, Any]
+    block_size: int
+    batch_size: int
+    val_share: float
+    test_share: float
+    val_chars: int
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """How long and on what to train, in steps of the optimizer."""
+
+    accelerator: str
+    devices: int
+    num_nodes: int
+    strategy: str
+    precision: str
+    accumulate: int
+    max_steps: int
+    val_every: int
+    log_every: int
+    checkpoint_every: int
+
+
+@dataclass(frozen=True)
+class Logger:
+    """Where metrics go besides metrics.jsonl."""
+
+    name: str
+    project: str = "trilab"
+    entity: str | None = None
+    mode: str = "auto"
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What is shown and kept besides the metrics."""
+
+    progress: bool
+    sample_chars: int
+    weight_tables: bool
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where results go."""
+
+    outputs: str
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. Sections that name a class or function (`_target_`) stay plain dicts until `bind` checks them."""
+
+    experiment_name: str
+    label: str | None
+    seed: int
+    threads: int
+    force: bool
+    ckpt: str | None
+    agg: dict[str, Any]
+    model: dict[str, Any]
+    data: Data
+    optim: dict[str, Any]
+    trainer: Trainer
+    logger: Logger
+    callbacks: Callbacks
+    paths: Paths
+    tree: dict[str, Any]
+    """The same as plain, resolved YAML values: what is saved and shown."""
+
+    @property
+    def name(self) -> str:
+        """What the run is called in tables: its label, or else its strategy."""
+        return self.label or self.strategy
+
+    @property
+    def strategy(self) -> str:
+        """The file's name for one of our strategies, the class's name for a foreign one."""
+        module, _, cls = str(self.agg.get("_target_", "")).rpartition(".")
+        return module.removeprefix("trilab.agg.") if module.startswith("trilab.agg.") else cls
+
+
+def read(tree: Mapping[str, Any]) -> Config:
+    """Plain nested values (interpolations resolved) → a checked Config.
+
+    Raises:
+        BadInput: an unknown or missing key, a value of the wrong type or outside its range.
+    """
+    plain = dict(tree)
+    _complete(plain, "")
+    data = _section(plain, "data")
+    own = {field.name for field in fields(Data)} - {"source"}
+    data = {key: data[key] for key in own if key in data} | {"source": {k: v for k, v in data.items() if k not in own}}
+    config = _typed(
+        Config,
+        plain
+        | {
+            "data": _typed(Data, data, "data"),
+            "trainer": _typed(Trainer, _section(plain, "trainer"), "trainer"),
+            "logger": _typed(Logger, _section(plain, "logger"), "logger"),
+            "callbacks": _typed(Callbacks, _section(plain, "callbacks"), "callbacks"),
+            "paths": _typed(Paths, _section(plain, "paths"), "paths"),
+            "tree": plain,
+        },
+        "",
+    )
+    _in_range(config)
+    return config
+
+
+def save(config: Config, path: Path) -> None:
+    """Write config.yaml: plain values that `load` reads back."""
+    with replacing(path) as file:
+        file.write(yaml.safe_dump(config.tree, sort_keys=False, allow_unicode=True).encode())
+
+
+def load(path: Path) -> Config:
+    """Read what `save` wrote."""
+    return read(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def _complete(tree: Mapping[str, Any], prefix: str) -> None:
+    for key, value in tree.items():
+        if value == "???":  # Hydra's mark of a value that only the user can give
+            raise BadInput(f"{prefix}{key} is missing; set it with {prefix}{key}=….")
+        if isinstance(value, Mapping):
+            _complete(value, f"{prefix}{key}.")
+
+
+def _section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = tree.get(name)
+    if not isinstance(section, Mapping):
+        raise BadInput(f"{name}={section!r} must be a section with keys; choose one with {name}=… (see --help).")
+    return dict(section)
+
+
+def _in_range(config: Config) -> None:
+    at_least_one = {
+        "threads": config.threads,
+        "data.block_size": config.data.block_size,
+        "data.batch_size": config.data.batch_size,
+        "data.val_chars": config.data.val_chars,
+        **{
+            f"trainer.{name}": getattr(config.trainer, name)
+            for name in (
+                "devices",
+                "num_nodes",
+                "accumulate",
+                "max_steps",
+                "val_every",
+                "log_every",
+                "checkpoint_every",
+            )
+        },
+    }
+    for name, value in at_least_one.items():
+        if value < 1:
+            raise BadInput(f"{name}={value} must be at least 1.")
+    if config.callbacks.sample_chars < 0:
+        raise BadInput(f"callbacks.sample_chars={config.callbacks.sample_chars} must be 0 or more.")
+    if not 0 <= config.seed < 2**63:
+        raise BadInput(f"seed={config.seed} must lie between 0 and 2^63 - 1.")
+    if not re.fullmatch(r"[\w-][\w.-]*", config.experiment_name):
+        raise BadInput(
+            f"experiment_name={config.experiment_name!r} names a folder: letters, digits, '_', '-' and '.' only."
+        )
+    if config.logger.name not in ("wandb", "none"):
+        raise BadInput(f"logger.name={config.logger.name} is not known: wandb or none.")
+    if config.logger.mode not in ("auto", "online", "offline"):
+        raise BadInput(f"logger.mode={config.logger.mode} is not known: auto, online or offline.")
+
+
+def bind(section: Mapping[str, Any], where: str, *, given: tuple[str, ...] = ()) -> partial[Any]:
+    """The class or function that a section names, with the section's other keys as its arguments.
+
+    Args:
+        section: `_target_` (a dotted path) and knobs.
+        where: the section's name, for messages.
+        given: arguments that the caller adds itself, which no config may set.
+    Raises:
+        BadInput: the path cannot be imported, or a knob is not in its signature or of the wrong type.
+    """
+    if "_target_" not in section:
+        raise BadInput(f"{where} has no _target_: it must name a class or function, as in conf/{where}/*.yaml.")
+    target = _imported(str(section["_target_"]), f"{where}._target_")
+    knobs = {key: value for key, value in section.items() if key != "_target_"}
+    parameters = inspect.signature(target).parameters
+    allowed = [name for name in parameters if name not in given]
+    for key in knobs:
+        if key not in allowed:
+            raise BadInput(_unknown(f"{where}.{key}", key, allowed, f"{section['_target_']} takes"))
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    knobs = {key: _converted(value, hints.get(key, Any), f"{where}.{key}") for key, value in knobs.items()}
+    missing = [n for n in allowed if parameters[n].default is inspect.Parameter.empty and n not in knobs]
+    if missing:
+        raise BadInput(f"{section['_target_']} needs {where}.{missing[0]}; set it with {where}.{missing[0]}=….")
+    return partial(target, **knobs)
+
+
+def _imported(path: str, where: str) -> Callable[..., Any]:
+    # A user's own module lies in the folder they launch from; console scripts do not look there by themselves.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    module_name, _, name = path.rpartition(".")
+    try:
+        target = getattr(importlib.import_module(module_name), name) if module_name else None
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"{where}={path} cannot be imported: {error}. It must be a dotted path to a class or function, in an "
+            f"installed package or in the folder you launch from ({here})."
+        ) from error
+    except AttributeError as error:
+        raise BadInput(f"{where}={path} cannot be found: {error}.") from error
+    if not callable(target):
+        raise BadInput(f"{where}={path} must be a dotted path to a class or function, as in package.module.Class.")
+    return typing.cast(Callable[..., Any], target)
+
+
+def _typed(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    hints = typing.get_type_hints(cls)
+    prefix = f"{where}." if where else ""
+    allowed = [name for name in hints if name != "tree"]
+    for key in values:
+        if key not in hints:
+            raise BadInput(_unknown(f"{prefix}{key}", key, allowed, f"{where or 'the top level'} has"))
+    for field in fields(cls):  # type: ignore[arg-type]
+        if field.name not in values and field.default is MISSING:
+            raise BadInput(f"{prefix}{field.name} is missing; set it with {prefix}{field.name}=….")
+    return cls(**{key: _converted(value, hints[key], f"{prefix}{key}") for key, value in values.items()})
+
+
+def _unknown(full: str, key: str, allowed: list[str], has: str) -> str:
+    near = difflib.get_close_matches(key, allowed, n=1)
+    hint = f" Did you mean {full.removesuffix(key)}{near[0]}?" if near else ""
+    return f"{full} is not a key.{hint} {has}: {', '.join(sorted(allowed)) or 'nothing'}."
+
+
+def _converted(value: Any, hint: Any, where: str) -> Any:
+    """The value as its type, if nothing is lost by it: 1 is a float, '1' and 1.5 are no int."""
+    if hint is Any:
+        return value
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    for option in options:
+        kind = typing.get_origin(option) or option
+        if value is None and kind is type(None):
+            return None
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if kind is int and isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if kind is int and isinstance(value, float) and value.is_integer():
+            return int(value)
+        if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)  # a name may look like a number
+        if kind not in (int, float, type(None)) and isinstance(kind, type) and isinstance(value, kind):
+            return value
+    wanted = " or ".join(_WORDS.get(o, getattr(o, "__name__", str(o))) for o in options)
+    raise BadInput(f"{where}={value!r} must be {wanted}.")
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}

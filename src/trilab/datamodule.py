@@ -1,0 +1,116 @@
+"""Text, vocabulary and windows for Lightning. Only window starts travel; the tokens live where the model lives."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from trilab.corpus import Corpus
+from trilab.vocabulary import Vocabulary
+from trilab.windows import TrainWindows, deal, gather, shard, split, validation_batches
+
+# (starts, length): where windows begin in the whole text, and how many characters each gives and predicts
+Windows = tuple[Tensor, int]
+
+
+class CharData(LightningDataModule):
+    """Training and validation windows of one text.
+
+    Batch k of training is a function of (seed, step), sliced by micro-step and rank, so a resumed run reads on where
+    it stopped and N processes read the same windows as one. Validation covers every target character of its split
+    exactly once, in order.
+
+    Args:
+        corpus: the text.
+        seed: of the order of the training windows.
+        block_size: characters a window gives.
+        batch_size: windows of one optimizer step, over all processes and accumulated micro-steps.
+        val_share, test_share: shares of the text at its end; the test share is last.
+        val_chars: about how many characters one validation batch holds.
+        max_steps: optimizer steps of the whole training.
+        accumulate: micro-steps per optimizer step.
+    Raises:
+        BadInput: a split too short for a window, a batch larger than there are windows or not divisible, one
+            distinct character only.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        seed: int,
+        block_size: int,
+        batch_size: int,
+        val_share: float,
+        test_share: float,
+        val_chars: int,
+        max_steps: int,
+        accumulate: int,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__()
+        self.corpus = corpus
+        self.vocabulary = Vocabulary.of(corpus.text)
+        self.block_size = block_size
+        self.max_steps = max_steps
+        self.accumulate = accumulate
+        self.tokens = self.vocabulary.encode(corpus.text)
+        self.splits = split(
+            self.tokens, val_share=val_share, test_share=test_share, block_size=block_size, origin=corpus.origin
+        )
+        self.windows = TrainWindows(self.splits.train, block_size, batch_size, seed)
+        shard(self.windows.starts(0), 0, accumulate, 0, world_size)  # refuses what cannot be divided
+        offset = len(self.splits.train)
+        self.validation: Sequence[Windows] = [
+            (starts + offset, length)
+            for starts, length in validation_batches(len(self.splits.val), block_size, max(1, val_chars // block_size))
+        ]
+
+    @property
+    def batch_chars(self) -> int:
+        """Characters learned from in one optimizer step, over all processes."""
+        return self.windows.batch_size * self.block_size
+
+    def train_dataloader(self) -> DataLoader[Windows]:
+        """Micro-steps from the trainer's present step to the last."""
+        return DataLoader(_MicroSteps(self), batch_size=None)
+
+    def val_dataloader(self) -> DataLoader[Windows]:
+        """Every validation window once, dealt over the processes."""
+        trainer = self.trainer
+        assert trainer is not None
+        return DataLoader(_Dealt(deal(self.validation, trainer.global_rank, trainer.world_size)), batch_size=None)
+
+    def transfer_batch_to_device(self, batch: Windows, device: Any, dataloader_idx: int) -> tuple[Tensor, Tensor]:
+        """Window starts → (inputs, targets), both (B, T) int64 on the device."""
+        if self.tokens.device != device:
+            self.tokens = self.tokens.to(device)
+        starts, length = batch
+        return gather(self.tokens, starts.to(device), length)
+
+
+class _MicroSteps(IterableDataset[Windows]):
+    def __init__(self, data: CharData) -> None:
+        self.data = data
+
+    def __iter__(self) -> Iterator[Windows]:
+        data, trainer = self.data, self.data.trainer
+        assert trainer is not None
+        for step in range(trainer.global_step, data.max_steps):
+            starts = data.windows.starts(step)
+            for micro_step in range(data.accumulate):
+                mine = shard(starts, micro_step, data.accumulate, trainer.global_rank, trainer.world_size)
+                yield mine, data.block_size
+
+
+class _Dealt(Dataset[Windows]):
+    def __init__(self, batches: Sequence[Windows]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Windows:
+        return self.batches[index]

@@ -1,0 +1,190 @@
+"""One run's life in its folder: who trains it, what is written down, is it finished."""
+
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+
+from trilab import __version__
+from trilab.atomic import replacing
+from trilab.config import Config, save
+from trilab.errors import BadInput
+
+log = logging.getLogger("trilab")
+
+
+class RunFailed(RuntimeError):
+    """A training that ended with an error; the error itself stands in summary.json and in the log."""
+
+
+def summary_of(folder: Path) -> dict[str, Any] | None:
+    """What the run in this folder came to, or None while it has not ended."""
+    try:
+        content = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run in this folder has trained to its end."""
+    summary = summary_of(folder)
+    return summary is not None and summary.get("status") == "finished"
+
+
+def attend(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
+    """See one run through: pass over it when it is finished, else train it and write down what came of it.
+
+    Args:
+        folder: the run's own.
+        console: where progress is shown; None shows nothing.
+        alone: not part of a sweep: bad input then leaves no trace, since there is no table to be a row of.
+    Returns:
+        The content of summary.json.
+    Raises:
+        BadInput: what cannot be trained on, or another process trains it at this moment.
+        RunFailed: the training failed; its traceback is written down.
+    """
+    if config.force and config.ckpt:
+        raise BadInput(f"force=true trains anew and ckpt={config.ckpt} goes on from there: give one of them.")
+    before = summary_of(folder)
+    if before and before.get("status") == "finished" and not config.force:
+        log.info("Finished already, nothing to do (force=true trains it anew).")
+        return before
+    with _held(folder):
+        for name in ("summary.json", *(("checkpoints", "metrics.jsonl", "log") if config.force else ())):
+            _remove(folder / name)
+        several = config.trainer.devices * config.trainer.num_nodes > 1 and "RANK" not in os.environ
+        see = _train_in_processes if several else train_and_record
+        return see(config, folder, console=console, alone=alone)
+
+
+def train_and_record(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
+    """Train in this process and write config.yaml, log and summary.json. See `attend`."""
+    first = int(os.environ.get("RANK", "0")) == 0
+    summary: dict[str, Any] = {"agg": config.strategy, "label": config.name, "seed": config.seed}
+    began = time.time()
+    with _logged_to(folder / "log" if first else None):
+        try:
+            from trilab.run import run  # torch and Lightning are imported only where something is trained
+
+            summary |= {"status": "finished", "error": None, **run(config, folder, console=console, alone=alone)}
+        except (Exception, SystemExit) as error:
+            if alone and isinstance(error, BadInput):
+                raise
+            log.error("%s failed:\n%s", folder, traceback.format_exc())
+            text = "".join(traceback.format_exception(error))
+            described = {"type": type(error).__name__, "message": str(error), "traceback": text}
+            summary |= {"status": "failed", "error": described}
+            raise RunFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            if first and "status" in summary:
+                summary |= {"seconds": time.time() - began, **_provenance()}
+                save(config, folder / "config.yaml")
+                with replacing(folder / "summary.json") as file:
+                    file.write(json.dumps(summary, indent=2).encode())
+    return summary
+
+
+def _train_in_processes(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
+    """Train on several processes of this machine through torchrun; a crash of one ends all."""
+    if config.trainer.num_nodes > 1:
+        raise BadInput(
+            f"trainer.num_nodes={config.trainer.num_nodes} is started on every machine by torchrun or SLURM, "
+            "which set RANK; it is not set here."
+        )
+    if alone:
+        from trilab.run import prepare
+
+        prepare(config, folder)  # refuse bad input here, in one voice
+    save(config, folder / "config.yaml")
+    # Lightning's own launcher would run this whole command again in every process, sweep and all
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", str(config.trainer.devices), "-m", "trilab.worker", str(folder)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(config.threads), "TRILAB_ALONE": str(int(alone))}
+    with (folder / "console.log").open("w") as output:
+        code = subprocess.run(command, env=environment, stdout=None if console else output, stderr=output).returncode
+    summary = summary_of(folder)
+    if summary is None or summary["status"] != "finished":
+        said = summary["error"]["message"] if summary else f"a process ended with exit code {code}"
+        raise RunFailed(f"{said}; see {folder / 'console.log'}")
+    return summary
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Only one process trains a run."""
+    holder = folder / ".held_by"
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        who = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
+        raise BadInput(f"{folder} is being trained by {who}. Wait for it, or change the seed or a knob.") from None
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written to: {error.strerror}.") from error
+    try:
+        holder.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
+        (folder / ".lock").unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _logged_to(path: Path | None) -> Iterator[None]:
+    """What we and Lightning say, and every Python warning, also goes to the run's log."""
+    if path is None:
+        yield
+        return
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    loggers = [log, logging.getLogger("lightning.pytorch"), logging.getLogger("py.warnings")]
+    logging.captureWarnings(True)
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        for logger in loggers:
+            logger.removeHandler(handler)
+        handler.close()
+
+
+def _provenance() -> dict[str, Any]:
+    """Versions, git revision and hardware: what else could explain a difference."""
+    packages = ("torch", "lightning", "hydra-core", "wandb", "torchmetrics", "numpy")
+    found = {name: importlib.metadata.version(name) for name in packages}
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        revision = subprocess.run(git, capture_output=True, text=True, timeout=10).stdout.strip() or None
+    except (OSError, subprocess.TimeoutExpired):
+        revision = None  # installed from a wheel, or no git here
+    return {
+        "versions": {"python": platform.python_version(), "trilab": __version__, **found},
+        "git": revision,
+        "hardware": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
+    }

@@ -1,0 +1,51 @@
+"""What makes a run this run: the keys that determine its result, and the name of its folder."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+# Keys that cannot change a result: two runs that differ only in these are the same run.
+WITHOUT_EFFECT = frozenset(
+    {"callbacks", "check", "ckpt", "data.path", "experiment_name", "force", "label", "logger", "paths", "retry"}
+)
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"data": {"block_size": 8}} → {"data.block_size": 8}, without the keys that cannot change a result."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if name in WITHOUT_EFFECT:
+            continue
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{name}.")
+        else:
+            # 1 and 1.0 are one value, however they were written
+            found[name] = int(value) if isinstance(value, float) and value.is_integer() else value
+    return found
+
+
+def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One line, "key was 1 and is now 2", for each key that can change a result and differs."""
+    old, new = flat(was), flat(now)
+    return [
+        f"{key} was {old.get(key)} and is now {new.get(key)}"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    ]
+
+
+def run_name(name: str, seed: int, tree: Mapping[str, Any], text_sha256: str) -> str:
+    """The run's folder: <name>-seed<seed>-<hash>, the hash being of all that determines the result.
+
+    Args:
+        name: the strategy, or the run's label.
+        tree: the resolved config.
+        text_sha256: of the text, which stands for wherever it lies.
+    Returns:
+        A name that every file system takes.
+    """
+    determined = json.dumps([flat(tree), text_sha256], sort_keys=True)
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)
+    return f"{safe}-seed{seed}-{hashlib.sha256(determined.encode()).hexdigest()[:8]}"

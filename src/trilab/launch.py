@@ -1,0 +1,122 @@
+"""Command line → Hydra → runs. Torch is imported only when a run is about to start: help and errors are quick."""
+
+import logging
+import os
+import re
+import sys
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from trilab import sweep
+from trilab.config import read
+from trilab.errors import BadInput
+from trilab.folder import RunFailed, attend
+
+log = logging.getLogger("trilab")
+
+
+def conf_dir() -> Path:
+    """Where the configs are: inside an installed package, or at the top of a checkout."""
+    inside = Path(__file__).parent / "conf"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "conf"
+
+
+# What ended runs in this process. Hydra would print a line of its own before an exception that it lets through.
+_errors: list[BadInput | RunFailed] = []
+
+
+def main() -> None:
+    """Train one run, or with -m a sweep; `--help` tells the rest. Exit code 0, 1 (a run failed) or 2 (bad input)."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra's errors through: they are told here, in one line
+    _speak()
+    _forget()
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(job)()
+        if _errors and sweep.current is None:
+            raise _errors[0]
+    except BadInput as error:
+        sys.exit(_say(error, 2))
+    except (HydraException, OmegaConfBaseException) as error:
+        sys.exit(_say(_explained(error), 2))
+    except RunFailed as error:
+        sys.exit(_say(error, 1))
+    except KeyboardInterrupt:
+        sys.exit(_say("Stopped. The same command goes on from the last checkpoint.", 130))
+    finally:
+        if sweep.current is not None and sweep.current.end():
+            sys.exit(1)
+
+
+def job(config: DictConfig) -> float | None:
+    """One run, in whatever process a launcher starts it in.
+
+    Returns:
+        The final validation loss, for sweepers that search; None where the run failed.
+    """
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    alone = hydra_config.mode == RunMode.RUN
+    try:
+        summary = attend(read(sweep.plain(config)), folder, console=Console() if alone else None, alone=alone)
+    except (BadInput, RunFailed) as error:
+        for empty in (folder, folder.parent):
+            if not any(empty.iterdir()):
+                empty.rmdir()
+        _errors.append(error)
+        return None  # a sweep's other runs go on; the folder says why this one did not
+    if alone:
+        log.info(
+            "val/loss %.4f (best %.4f at step %s) · %s parameters · %s characters/s · %s",
+            summary["val_loss"],
+            summary["best_val_loss"],
+            f"{summary['best_step']:,}",
+            f"{summary['n_params']:,}",
+            f"{summary['chars_per_second']:,.0f}",
+            os.path.relpath(folder),
+        )
+    return float(summary["val_loss"])
+
+
+def _explained(error: Exception) -> str:
+    """Hydra's message as one that says what there is."""
+    text = str(error).partition("\nConfig search path:")[0].strip()
+    unknown = re.match(r"Could not override '(.+?)'", text)
+    if not unknown:
+        return text
+    # Hydra only knows that the key is not there, and advises a `+`; the check of the whole config knows what is
+    given = [f"+{a}" if a.startswith(f"{unknown[1]}=") else a for a in sys.argv[1:] if not a.startswith("-")]
+    try:
+        with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            sweep.check(read(sweep.plain(hydra.compose("train", given))))
+    except BadInput as better:
+        return str(better)
+    except (HydraException, OmegaConfBaseException):
+        return text
+    return f"{unknown[1]} is not set in this config, but it may be: write +{unknown[1]}=…"
+
+
+def _forget() -> None:
+    """What an earlier call in this process left."""
+    _errors.clear()
+    sweep.current = None
+
+
+def _speak() -> None:
+    """What we say of a run goes to the terminal as it is, with nothing before it."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def _say(error: Exception | str, code: int) -> int:
+    print(error, file=sys.stderr)
+    return code

@@ -1,0 +1,191 @@
+"""The folders of an experiment → its runs, whatever state they were left in."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from trilab.errors import BadInput
+
+Status = Literal["finished", "failed", "unfinished", "unreadable"]
+STATUSES: tuple[Status, ...] = ("finished", "failed", "unfinished", "unreadable")
+
+_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAIL = 65536  # bytes: many lines of metrics.jsonl, so that the last whole one is among them
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's folder as read. Only a finished run has results: a seed and a finite final val loss."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    """config.yaml; empty where unreadable."""
+    summary: Mapping[str, Any]
+    """summary.json; empty where there is none yet, or unreadable."""
+    status: Status
+    reason: str = ""
+    """One line: why it is not finished."""
+
+    @property
+    def label(self) -> str:
+        """The row it belongs to: the config's label, or else the strategy's name."""
+        return one_line(str(self.summary.get("label") or self.summary.get("agg") or self.folder.name))
+
+    @property
+    def seed(self) -> int:
+        """The seed, of a finished run."""
+        return int(self.config["seed"])
+
+    @property
+    def val_loss(self) -> float:
+        """Final val loss of a finished run, nats per character."""
+        return float(self.summary["val_loss"])
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Every run of an experiment, in the order of the folders' names; what is no run is among them, as unreadable.
+
+    Args:
+        folder: outputs/<experiment_name>.
+    Raises:
+        BadInput: the folder does not exist, cannot be listed, or holds no run; the message names those that do.
+    """
+    try:
+        # Dot-folders belong to launchers and editors.
+        folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except FileNotFoundError:
+        raise BadInput(f"The folder {folder} does not exist. {_experiments_beside(folder)}") from None
+    except OSError as error:
+        raise BadInput(
+            f"The folder {folder} cannot be listed: {error.strerror}. {_experiments_beside(folder)}"
+        ) from error
+    runs = [read_run(path) for path in folders]
+    if not any(_holds_a_run(run.folder) for run in runs):
+        if _holds_a_run(folder):
+            raise BadInput(f"{folder} is a single run. A report is made of a whole experiment: {folder.parent}.")
+        raise BadInput(f"The folder {folder} has no runs (folders with a config.yaml). {_experiments_beside(folder)}")
+    return runs
+
+
+def read_run(folder: Path) -> Run:
+    """One run from its config.yaml, summary.json and, while there is no summary, metrics.jsonl. Never raises."""
+    if not _holds_a_run(folder):
+        return Run(folder, {}, {}, "unreadable", "not a run: it has none of a run's files")
+    try:
+        summary = _read_mapping(folder / "summary.json")
+        config = _read_mapping(folder / "config.yaml")
+    except ValueError as error:
+        return Run(folder, {}, {}, "unreadable", one_line(str(error)))
+    if summary is None:
+        return Run(folder, config or {}, {}, "unfinished", _progress(folder / "metrics.jsonl", config or {}))
+    if summary.get("status") == "failed":
+        return Run(folder, config or {}, summary, "failed", _error_line(summary.get("error")))
+    if config is None:
+        return Run(folder, {}, summary, "unreadable", "it has no config.yaml")
+    fault = _fault(config, summary)
+    return Run(folder, config, summary, "unreadable" if fault else "finished", fault)
+
+
+def number(value: object) -> float | None:
+    """A finite number as a float; None for anything else that a file may hold in its place."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond the range of floats
+        return None
+
+
+def one_line(text: str) -> str:
+    """Text from a file, fit for one line of a terminal or a picture: no line ends, no control characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+
+
+def _holds_a_run(folder: Path) -> bool:
+    try:
+        return any((folder / name).is_file() for name in ("config.yaml", "summary.json", "metrics.jsonl", "log"))
+    except PermissionError:
+        return True  # reading it then says so
+
+
+def _experiments_beside(folder: Path) -> str:
+    try:
+        beside = sorted(
+            path.name
+            for path in folder.parent.iterdir()
+            if path.is_dir() and any(_holds_a_run(run) for run in path.iterdir() if run.is_dir())
+        )
+    except OSError:
+        beside = []
+    if not beside:
+        return f"There is no experiment in {folder.parent} yet: train one first."
+    return f"Experiments in {folder.parent}: {one_line(', '.join(beside))}."
+
+
+def _read_mapping(path: Path) -> dict[str, Any] | None:
+    """A JSON or YAML file as plain JSON values; None if there is none; ValueError, with its name, if it is broken."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text) if path.suffix == ".json" else yaml.load(text, _YamlLoader)
+        # YAML can hold what JSON cannot: dates, keys that are no strings, a mapping inside itself.
+        value = json.loads(json.dumps(value, default=str))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        raise ValueError(f"{path.name} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name} holds no keys")
+    return value
+
+
+def _fault(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """Why a run that is not marked as failed cannot be compared; empty if it can."""
+    if summary.get("status") != "finished":
+        return one_line(f"summary.json has status {summary.get('status')!r}, neither finished nor failed")
+    if number(summary.get("val_loss")) is None:
+        return one_line(f"summary.json has val_loss {summary.get('val_loss')!r}, not a finite number")
+    seed = config.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        return one_line(f"config.yaml has seed {seed!r}, not a whole number")
+    return ""
+
+
+def _error_line(error: object) -> str:
+    if not isinstance(error, dict) or not (error.get("type") or error.get("message")):
+        return "no error was recorded"
+    return one_line(": ".join(str(error[key]) for key in ("type", "message") if error.get(key)))
+
+
+def _progress(metrics: Path, config: Mapping[str, Any]) -> str:
+    step = _last_step(metrics)
+    if step is None:
+        return "no step logged yet"
+    trainer = config.get("trainer")
+    max_steps = trainer.get("max_steps") if isinstance(trainer, dict) else None
+    return f"at step {step:,}" + (f" of {max_steps:,}" if isinstance(max_steps, int) else "")
+
+
+def _last_step(metrics: Path) -> int | None:
+    """The step of the last whole line; a line that is being written, or was cut by a crash, does not count."""
+    try:
+        with metrics.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            return int(row["step"])
+    return None

@@ -1,0 +1,86 @@
+"""Runs → variants: runs that differ in nothing but the seed."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from trilab.identity import flat
+from trilab.report.runs import Run, one_line
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Finished runs of one configuration, one for each seed."""
+
+    name: str
+    """Its label, with the keys that tell it from others of that label: 'attention n_head=4'."""
+    label: str
+    settings: Mapping[str, str]
+    """Dotted key → value, of all that determines the result but the seed."""
+    runs: tuple[Run, ...]
+    """Ascending by seed."""
+    repeats: tuple[Run, ...] = ()
+    """Runs of a seed that is already in `runs`: not counted."""
+
+    @property
+    def val_losses(self) -> dict[int, float]:
+        """Seed → final val loss, nats per character."""
+        return {run.seed: run.val_loss for run in self.runs}
+
+
+def group(runs: Iterable[Run]) -> list[Variant]:
+    """Finished runs by configuration. Runs that differ in anything but the seed are never put together.
+
+    Of several runs of one configuration and seed the first counts; the others are named in `repeats`.
+    """
+    members: dict[frozenset[tuple[str, str]], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.status == "finished":
+            members[frozenset(settings(run).items())].append(run)
+    labels = {key: same[0].label for key, same in members.items()}
+    variants = []
+    for key, same in members.items():
+        by_seed: dict[int, Run] = {}
+        for run in same:
+            by_seed.setdefault(run.seed, run)
+        namesakes = [dict(other) for other in members if labels[other] == labels[key]]
+        variants.append(
+            Variant(
+                name=" ".join([labels[key], *_distinctions(dict(key), namesakes)]),
+                label=labels[key],
+                settings=dict(sorted(key)),
+                runs=tuple(by_seed[seed] for seed in sorted(by_seed)),
+                repeats=tuple(run for run in same if run is not by_seed[run.seed]),
+            )
+        )
+    return variants
+
+
+def settings(run: Run) -> dict[str, str]:
+    """Dotted key → value as one would type it, of all that determines the run's result but the seed.
+
+    The sha256 of the text stands for its path: a path may hold another text by now, a text may have moved.
+    """
+    found = {key: _typed_by_hand(value) for key, value in flat(run.config).items() if key != "seed"}
+    data = run.summary.get("data")
+    if isinstance(data, dict) and data.get("sha256"):
+        found["data.sha256"] = one_line(str(data["sha256"]))[:12]
+    return found
+
+
+def _typed_by_hand(value: object) -> str:
+    """Text stands without quotes."""
+    return one_line(value if isinstance(value, str) else json.dumps(value))
+
+
+def _distinctions(own: Mapping[str, str], namesakes: list[dict[str, str]]) -> list[str]:
+    """key=value for every key whose value is not the same in all; the key's last part where that is clear enough."""
+    keys = {key for other in namesakes for key in other}
+    differing = sorted(key for key in keys if len({other.get(key) for other in namesakes}) > 1)
+    last_parts = Counter(key.rpartition(".")[2] for key in differing)
+    return [
+        f"{last if last_parts[last := key.rpartition('.')[2]] == 1 else key}={own[key]}"
+        for key in differing
+        if key in own
+    ]

@@ -1,0 +1,302 @@
+"""Config → objects → fit → result. Config ends here: everything below takes objects and numbers."""
+
+import inspect
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.loggers import Logger
+from rich.console import Console
+
+from trilab import checkpoint
+from trilab.agg.base import Aggregation
+from trilab.callbacks.checkpoints import Checkpoints
+from trilab.callbacks.progress import TrainingProgress
+from trilab.callbacks.samples import Samples
+from trilab.callbacks.weight_tables import WeightTables
+from trilab.config import Config, bind, read, save
+from trilab.corpus import read_corpus
+from trilab.datamodule import CharData
+from trilab.errors import BadInput
+from trilab.generate import generate
+from trilab.identity import differences
+from trilab.learner import Learner
+from trilab.model import LanguageModel
+from trilab.tracking import MetricsFile, log_summary, wandb_run
+from trilab.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that one training needs, built and checked.
+
+    `resume` is the checkpoint to go on from and the steps it has done, or None for a new training.
+    """
+
+    data: CharData
+    learner: Learner
+    trainer: Trainer
+    progress: TrainingProgress
+    resume: tuple[Path, int] | None
+
+
+def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
+    """Train one run to its end and leave everything but its summary in the folder.
+
+    On several processes every one calls this; only the first writes and shows.
+
+    Args:
+        folder: where the run's files go; exists.
+        console: where progress and the sample are shown; None shows nothing.
+        alone: bad input is refused before anything is written; in a sweep it is a failed run, tracked as one.
+    Returns:
+        What was measured, for summary.json.
+    Raises:
+        BadInput: what cannot be trained on.
+        Diverged: the loss became NaN or infinite.
+    """
+    torch.set_num_threads(config.threads)
+    job = prepare(config, folder, console) if alone else None
+    with ExitStack() as closing:
+        loggers: list[Logger] = []
+        if int(os.environ.get("RANK", "0")) == 0:
+            if config.logger.name == "wandb":
+                loggers.append(closing.enter_context(_tracked(config)))
+            job = job or prepare(config, folder, console)
+            save(config, folder / "config.yaml")
+            metrics = MetricsFile(folder / "metrics.jsonl", job.resume[1] if job.resume else 0)
+            closing.callback(metrics.close)
+            loggers.append(metrics)
+        return fit(job or prepare(config, folder, console), folder, loggers)
+
+
+def prepare(config: Config, folder: Path, console: Console | None = None) -> Job:
+    """Build everything and check that it fits together.
+
+    Raises:
+        BadInput: what cannot be trained on.
+    """
+    corpus = read_corpus(config.data.source)
+    data = CharData(
+        corpus,
+        seed=config.seed,
+        block_size=config.data.block_size,
+        batch_size=config.data.batch_size,
+        val_share=config.data.val_share,
+        test_share=config.data.test_share,
+        val_chars=config.data.val_chars,
+        max_steps=config.trainer.max_steps,
+        accumulate=config.trainer.accumulate,
+        world_size=config.trainer.devices * config.trainer.num_nodes,
+    )
+    learner = Learner(
+        build_model(config, len(data.vocabulary)),
+        bind(config.optim, "optim")(),
+        seed=config.seed,
+        max_steps=config.trainer.max_steps,
+        description=checkpoint.describe(config.tree, data.vocabulary.characters),
+    )
+    progress = TrainingProgress(
+        every=config.trainer.log_every,
+        batch_chars=data.batch_chars,
+        console=console if config.callbacks.progress else None,
+    )
+    # the checkpoints come last: what refuses a diverged training must have looked before one is written
+    keep = Checkpoints(
+        folder / "checkpoints", every=config.trainer.checkpoint_every, val_every=config.trainer.val_every
+    )
+    callbacks = [progress, *_at_the_end(config, data, folder, console), keep]
+    with _lightning_quiet():
+        trainer = build_trainer(config, folder, callbacks)
+    return Job(data, learner, trainer, progress, _resumable(config, folder, data))
+
+
+def build_model(config: Config, vocab_size: int) -> LanguageModel:
+    """The model of this config with its strategy and initial values.
+
+    Raises:
+        BadInput: knobs that do not fit together, or a strategy that is no Aggregation.
+    """
+    make_agg = bind(config.agg, "agg", given=("n_embd", "block_size"))
+    if not (inspect.isclass(make_agg.func) and issubclass(make_agg.func, Aggregation)):
+        raise BadInput(f"agg._target_={config.agg['_target_']} must be a subclass of trilab.agg.base.Aggregation.")
+
+    make_model = bind(config.model, "model", given=("vocab_size", "block_size", "make_agg", "seed"))
+    model = make_model(vocab_size, config.data.block_size, make_agg, seed=config.seed)
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+def build_trainer(config: Config, folder: Path, callbacks: Sequence[Callback]) -> Trainer:
+    """Lightning's trainer with these callbacks; it has no loggers yet.
+
+    Raises:
+        BadInput: hardware that is not here, or a name that Lightning does not know.
+    """
+    try:
+        return Trainer(
+            accelerator=config.trainer.accelerator,
+            devices=config.trainer.devices,
+            num_nodes=config.trainer.num_nodes,
+            strategy=config.trainer.strategy,
+            precision=config.trainer.precision,  # type: ignore[arg-type]
+            accumulate_grad_batches=config.trainer.accumulate,
+            gradient_clip_val=bind(config.optim, "optim")().grad_clip,
+            max_steps=config.trainer.max_steps,
+            max_epochs=-1,
+            # counted in micro-steps, over epochs
+            val_check_interval=config.trainer.val_every * config.trainer.accumulate,
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            callbacks=list(callbacks),
+            enable_checkpointing=False,  # Lightning's own; ours are a callback
+            plugins=[checkpoint.AtomicCheckpoints()],
+            logger=False,
+            use_distributed_sampler=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+        )
+    except (ValueError, MisconfigurationException) as error:
+        raise BadInput(
+            f"trainer.accelerator={config.trainer.accelerator}, trainer.devices={config.trainer.devices}, "
+            f"trainer.strategy={config.trainer.strategy}, trainer.precision={config.trainer.precision}: {error}"
+        ) from error
+
+
+def write_text(path: Path, *, prompt: str, count: int, temperature: float, seed: int) -> str:
+    """Text from a run's best checkpoint, or from the checkpoint named.
+
+    Args:
+        path: a run's folder or a .ckpt file.
+        prompt: how the text begins; at least one character.
+        count: characters to add.
+        temperature: 0 takes the likeliest character each time.
+        seed: of the draws.
+    Raises:
+        BadInput: no checkpoint there, a character that the model does not know, a number out of range.
+    """
+    if count < 0 or temperature < 0 or not prompt:
+        raise BadInput(
+            f"tokens={count} and temperature={temperature:g} must be 0 or more, prompt={prompt!r} must not be empty."
+        )
+    content = checkpoint.load(path / "checkpoints" / "best.ckpt" if path.is_dir() else path)
+    vocabulary = Vocabulary(content["trilab"]["vocabulary"])
+    model = build_model(read(content["trilab"]["config"]), len(vocabulary))
+    model.load_state_dict(checkpoint.model_weights(content))
+    model.eval()
+    tokens = vocabulary.encode(prompt).long()[None]
+    generator = torch.Generator().manual_seed(seed)
+    written = generate(model, tokens, count, temperature=temperature, generator=generator)
+    return vocabulary.decode(written[0].tolist())
+
+
+def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
+    """Train, validate, keep checkpoints, write a sample.
+
+    Returns:
+        What was measured, for summary.json.
+    """
+    data, learner, trainer = job.data, job.learner, job.trainer
+    trainer.loggers = loggers
+    with _lightning_quiet():
+        trainer.fit(learner, datamodule=data, ckpt_path=job.resume and job.resume[0], weights_only=True)
+    measured = {
+        "val_loss": learner.val_loss,
+        "best_val_loss": learner.best_val_loss,
+        "best_step": learner.best_step,
+        "steps": trainer.global_step,
+        "n_params": sum(p.numel() for p in learner.model.parameters() if p.requires_grad),
+        "chars_per_second": job.progress.chars_per_second,
+        "precision": str(trainer.precision),
+        "data": {
+            "name": data.corpus.name,
+            "sha256": data.corpus.sha256,
+            "characters": len(data.corpus.text),
+            "vocab_size": len(data.vocabulary),
+        },
+    }
+    log_summary(loggers, measured)
+    return measured
+
+
+def _at_the_end(config: Config, data: CharData, folder: Path, console: Console | None) -> list[Callback]:
+    callbacks: list[Callback] = []
+    if config.callbacks.sample_chars:
+        callbacks.append(
+            Samples(
+                data.vocabulary,
+                count=config.callbacks.sample_chars,
+                seed=config.seed,
+                path=folder / "sample.txt",
+                console=console,
+            )
+        )
+    if config.callbacks.weight_tables:
+        callbacks.append(WeightTables(data.splits.val[: data.block_size].long()[None]))
+    return callbacks
+
+
+def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int] | None:
+    """The checkpoint to go on from: the one asked for, or the one that an unfinished run left."""
+    path = Path(config.ckpt) if config.ckpt else folder / "checkpoints" / "last.ckpt"
+    if not config.ckpt and not path.exists():
+        return None
+    content = checkpoint.load(path)["trilab"]
+    if content["vocabulary"] != data.vocabulary.characters:
+        raise BadInput(
+            f"ckpt={path} has another vocabulary: {len(content['vocabulary'])} characters, "
+            f"{data.corpus.origin} has {len(data.vocabulary)}. Go on with the text it was trained on."
+        )
+    # how long and on what may change between two parts of a training, what is trained may not
+    other = [line for line in differences(content["config"], config.tree) if not line.startswith("trainer.")]
+    if other:
+        raise BadInput(f"ckpt={path} belongs to another run: {'; '.join(other)}. Set these as they were.")
+    if content["step"] >= config.trainer.max_steps:
+        raise BadInput(
+            f"ckpt={path} has done {content['step']} steps already; trainer.max_steps={config.trainer.max_steps} "
+            "must be more to go on from it."
+        )
+    return path, content["step"]
+
+
+def _tracked(config: Config) -> Any:
+    return wandb_run(
+        Path(config.paths.outputs),
+        project=config.logger.project,
+        entity=config.logger.entity,
+        mode=config.logger.mode,
+        name=f"{config.name}-seed{config.seed}",
+        group=config.experiment_name,
+        job_type=config.name,
+        tags=[config.name, config.experiment_name],
+        config=config.tree,
+    )
+
+
+@contextmanager
+def _lightning_quiet() -> Iterator[None]:
+    """Hold back what Lightning says of choices made here on purpose; every other warning goes through."""
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        for message in (
+            ".*does not have many workers.*",  # windows are cut where the tokens live: there is nothing to load
+            ".*exists and is not empty.*",  # a run that goes on finds its own checkpoints
+            ".*GPU available but not used.*",  # accelerator=cpu was asked for
+            ".*LeafSpec.*",  # Lightning's own use of a deprecated torch name
+        ):
+            warnings.filterwarnings("ignore", message)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

@@ -1,0 +1,179 @@
+"""Many runs: each checked before the first begins, watched while they train, compared at the end."""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from trilab.config import Config, bind, read
+from trilab.corpus import read_corpus
+from trilab.errors import BadInput
+from trilab.folder import is_finished, summary_of
+from trilab.identity import run_name
+from trilab.report import report
+
+log = logging.getLogger("trilab")
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The task's config as nested plain values, interpolations resolved, without Hydra's own."""
+    tree = OmegaConf.to_container(
+        OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), resolve=True
+    )
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+def _run_id(config: Config) -> str:
+    return run_name(config.name, config.seed, config.tree, read_corpus(config.data.source).sha256)
+
+
+# ${run_id:} in conf/hydra/run.yaml: every launcher, in whatever process, names a run's folder the same way
+OmegaConf.register_new_resolver("run_id", lambda *, _root_: _run_id(read(plain(_root_))), replace=True)
+
+
+def check(config: Config) -> None:
+    """Refuse a config that no run can come of, before anything is written.
+
+    Raises:
+        BadInput: a class that cannot be imported, a knob that it does not have, a text that cannot be read or cut.
+    """
+    bind(config.agg, "agg", given=("n_embd", "block_size"))
+    bind(config.model, "model", given=("vocab_size", "block_size", "make_agg", "seed"))
+    bind(config.optim, "optim")()
+    read_corpus(config.data.source)
+    folder = Path(config.paths.outputs) / config.experiment_name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"{folder} cannot be made: {error.strerror}. Set paths.outputs (now {config.paths.outputs}) to a folder "
+            "that can be written to."
+        ) from error
+
+
+class Sweep:
+    """The runs of one sweep as the process that launched them sees them: by what they leave in their folders.
+
+    It looks at files only, so it does not matter where a launcher starts the runs.
+
+    Args:
+        folders: of the runs, in the order in which they are launched.
+        console: gets a line for each run that ends.
+    """
+
+    def __init__(self, folders: Sequence[Path], console: Console) -> None:
+        self.folders = list(dict.fromkeys(folders))
+        self.console = console
+        self.began = time.time()
+        self._ended: set[Path] = set()
+        self._passed = {folder for folder in self.folders if is_finished(folder)}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def start(self) -> None:
+        """Say what is ahead and begin to look."""
+        there = f", {len(self._passed)} of them finished already" if self._passed else ""
+        self._print(f"{len(self.folders)} runs{there}")
+        self._thread.start()
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.5):
+            self._look()
+
+    def _look(self) -> None:
+        for folder in self.folders:
+            if folder in self._ended or folder in self._passed:
+                continue
+            summary = summary_of(folder)
+            if summary is None or (folder / "summary.json").stat().st_mtime < self.began - 1:
+                continue
+            self._ended.add(folder)
+            done, ahead = len(self._ended), len(self.folders) - len(self._passed) - len(self._ended)
+            left = (time.time() - self.began) / done * ahead
+            came_to = (
+                f"val/loss {summary['val_loss']:.4f}  {summary['chars_per_second']:>9,.0f} chars/s"
+                if summary["status"] == "finished"
+                else f"FAILED: {summary['error']['message']}"
+            )
+            name = f"{summary['label']} seed={summary['seed']}"
+            count = f"{done + len(self._passed)}/{len(self.folders)}"
+            self._print(f"{count:>7}  {name:<24} {came_to}  about {left:.0f} s left")
+
+    def end(self) -> int:
+        """Stop looking, print the table of every experiment that took part.
+
+        Returns:
+            The exit code: 0, or 1 if a run did not finish.
+        """
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._look()
+        for experiment in dict.fromkeys(folder.parent for folder in self.folders):
+            report(experiment, console=self.console)
+        missing = [folder for folder in self.folders if not is_finished(folder)]
+        if missing:
+            names = ", ".join(folder.name for folder in missing)
+            self._print(f"{len(missing)} of {len(self.folders)} runs did not finish: {names}")
+        return 1 if missing else 0
+
+
+# The sweep that this process launched, if any. Hydra sends its callbacks to the workers, so they cannot hold it.
+current: Sweep | None = None
+
+
+class SweepCallback(Callback):
+    """What happens around Hydra's runs: every config is checked before the first run, a sweep is watched."""
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse what cannot work before a folder is made."""
+        with _refusing():
+            check(read(plain(config)))
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Check all runs, then watch them."""
+        global current
+        with _refusing():
+            configs = [read(plain(job)) for job in _jobs(config)]
+            for job in configs:
+                check(job)
+            folders = [Path(job.paths.outputs) / job.experiment_name / _run_id(job) for job in configs]
+        current = Sweep(folders, Console())
+        current.start()
+
+
+def _jobs(config: DictConfig) -> list[DictConfig]:
+    """The composed config of every run that Hydra's own sweeper will launch; none for one that searches."""
+    sweeper = config.hydra.sweeper
+    if sweeper._target_ != f"{BasicSweeper.__module__}.{BasicSweeper.__name__}":
+        return []
+    loader = GlobalHydra.instance().config_loader()
+    params = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+    given = params + list(config.hydra.overrides.task)
+    batches = BasicSweeper.split_arguments(OverridesParser.create(config_loader=loader).parse_overrides(given), None)
+    return [loader.load_sweep_config(config, list(overrides)) for batch in batches for overrides in batch]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Hydra turns an exception in a callback into a warning and goes on; SystemExit it lets through."""
+    try:
+        yield
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from error

@@ -1,0 +1,201 @@
+"""Tokens → (inputs, targets): which stretches of a text are read, when, and by whom.
+
+A window is block_size + 1 neighbouring tokens: all but the last are inputs, all but the first are targets.
+Training draws windows at random, as a function of (seed, step) alone; validation reads every target once, in order.
+"""
+
+import hashlib
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trilab.errors import BadInput
+
+
+class Splits(NamedTuple):
+    """A text cut in three, in its own order. A part that was not asked for is empty."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+def split(tokens: Tensor, *, block_size: int, origin: str, val_share: float = 0.1, test_share: float = 0.0) -> Splits:
+    """Cut a text into its beginning to train on, then the validation part, then the test part.
+
+    The shares count as the decimals they are written as, and the earlier parts are rounded down: of 1,115,394 tokens
+    with the default shares, train gets the first 1,003,854 and validation the last 111,540, as in nanoGPT.
+
+    Args:
+        tokens: (n,) token ids.
+        block_size: tokens of context; every part needs one token more.
+        origin: where the text came from, for messages.
+        val_share: share of the text for validation, above 0.
+        test_share: share for testing; 0 leaves the test part empty.
+    Returns:
+        Views of tokens.
+    Raises:
+        BadInput: shares that leave no room for one another; a part that is too short, with its length; a text in which
+            every character is the same.
+    """
+    _require_positive("data.block_size", block_size)
+    if not (0 < val_share < 1 and 0 <= test_share < 1 and val_share + test_share < 1):
+        raise BadInput(
+            f"data.val_share={val_share} and data.test_share={test_share} are not shares of one text: val_share must "
+            "be above 0, test_share at least 0, and both together below 1, for example 0.1 and 0.1."
+        )
+    val, test = Fraction(str(val_share)), Fraction(str(test_share))
+    n = len(tokens)
+    val_begins, test_begins = int((1 - val - test) * n), int((1 - test) * n)
+    splits = Splits(tokens[:val_begins], tokens[val_begins:test_begins], tokens[test_begins:])
+    for name, part in zip(("training", "validation", "test"), splits, strict=True):
+        asked_for = name != "test" or test_share > 0
+        if asked_for and len(part) <= block_size:
+            raise BadInput(
+                f"data.block_size={block_size} needs at least {block_size + 1:,} characters in each split; the {name} "
+                f"split of {origin} has {len(part):,} (of {n:,}). Lower data.block_size or use a longer text."
+            )
+    if bool((tokens == tokens[0]).all()):
+        raise BadInput(
+            f"{origin} is one character over and over ({n:,} times), a vocabulary of 1: there is nothing to predict. "
+            "Use a text with at least two different characters."
+        )
+    return splits
+
+
+class TrainWindows:
+    """Windows to train on, drawn uniformly and independently: those of a step depend on (seed, step) alone.
+
+    So a resumed run goes on exactly, and every run with the same seed reads the same windows, whatever it trains.
+
+    Args:
+        tokens: (n,) token ids of the training split.
+        block_size: T, inputs of a window in tokens.
+        batch_size: B, windows of one optimizer step, over all processes and accumulated micro-batches together.
+        seed: any integer.
+    Raises:
+        BadInput: a size below 1; no window at all; batch_size above the number of windows.
+    """
+
+    def __init__(self, tokens: Tensor, block_size: int, batch_size: int, seed: int) -> None:
+        _require_positive("data.block_size", block_size)
+        _require_positive("data.batch_size", batch_size)
+        self.tokens = tokens
+        self.block_size = block_size
+        self.batch_size = batch_size
+        self.n_windows = max(len(tokens) - block_size, 0)
+        if batch_size > self.n_windows:
+            raise BadInput(
+                f"data.batch_size={batch_size} is more than the {self.n_windows:,} windows that the training split has "
+                f"({len(tokens):,} characters, data.block_size={block_size}). Lower data.batch_size or use a longer "
+                "text."
+            )
+        # A key of its own: no other draw in a run that starts from the same seed is correlated with this one.
+        self._key = int.from_bytes(hashlib.blake2b(f"windows {seed}".encode(), digest_size=16).digest(), "little")
+
+    def starts(self, step: int) -> Tensor:
+        """Where the windows of an optimizer step start.
+
+        Args:
+            step: optimizer steps done before, 0 ≤ step < 2**64.
+        Returns:
+            (B,) int64, each in 0 … n_windows - 1.
+        """
+        # Philox counts its blocks of four numbers in the counter's lowest 64-bit word, so the step goes into the next:
+        # in the lowest, the draws of neighbouring steps would overlap. The raw stream is guaranteed to stay as it is.
+        generator = np.random.Philox(key=self._key, counter=step << 64)
+        # The remainder gives no window a probability that is off by more than 2**-64.
+        starts = generator.random_raw(self.batch_size) % np.uint64(self.n_windows)  # (B,)
+        return torch.from_numpy(starts.astype(np.int64))
+
+
+def shard(starts: Tensor, micro_step: int, accumulate: int, rank: int, world_size: int) -> Tensor:
+    """The windows of an optimizer step that one process reads in one micro-step.
+
+    The slices of all micro-steps and ranks, in this order, are the whole batch: so any number of processes, and any
+    accumulation, reads the same windows.
+
+    Args:
+        starts: (B,) of the whole step.
+        micro_step: 0 … accumulate - 1.
+        accumulate: micro-steps of an optimizer step.
+        rank: 0 … world_size - 1.
+        world_size: processes.
+    Returns:
+        (B / (accumulate * world_size),), a view of starts.
+    Raises:
+        BadInput: B is not divisible.
+    """
+    size, left_over = divmod(len(starts), accumulate * world_size)
+    if left_over:
+        raise BadInput(
+            f"data.batch_size={len(starts)} cannot be dealt evenly to {world_size} processes times {accumulate} "
+            f"accumulated micro-batches: make it a multiple of {accumulate * world_size}."
+        )
+    begins = (micro_step * world_size + rank) * size
+    return starts[begins : begins + size]
+
+
+def gather(tokens: Tensor, starts: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
+    """Cut windows out of a text.
+
+    Args:
+        tokens: (n,) token ids, any integer type and device.
+        starts: (B,) int64, each in 0 … n - block_size - 1.
+        block_size: T, in tokens.
+    Returns:
+        inputs and targets, each (B, T) int64, contiguous, on the device of tokens; targets[b, t] is the token that
+        follows inputs[b, t].
+    """
+    windows = tokens.unfold(0, block_size + 1, 1)[starts.to(tokens.device)].long()  # (B, T + 1)
+    return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
+class ValidationBatch(NamedTuple):
+    """Windows of one length, to be given to `gather`."""
+
+    starts: Tensor
+    """(B,) int64."""
+    length: int
+    """T of these windows, in tokens: block_size, or less for the last window of a split."""
+
+
+def validation_batches(n_tokens: int, block_size: int, windows_per_batch: int) -> list[ValidationBatch]:
+    """Windows side by side that have every token of a split but its first as a target, once, in order.
+
+    Args:
+        n_tokens: tokens of the split; below 2 there is nothing to predict and no batch.
+        block_size: T, in tokens.
+        windows_per_batch: most windows of a batch.
+    Returns:
+        Batches in text order. What is left at the end, shorter than block_size, is a batch of its own.
+    Raises:
+        BadInput: a size below 1.
+    """
+    _require_positive("data.block_size", block_size)
+    _require_positive("windows_per_batch", windows_per_batch)
+    n_whole, left_over = divmod(max(n_tokens - 1, 0), block_size)
+    starts = torch.arange(n_whole) * block_size  # (whole windows,)
+    batches = [
+        ValidationBatch(starts[first : first + windows_per_batch], block_size)
+        for first in range(0, n_whole, windows_per_batch)
+    ]
+    if left_over:
+        batches.append(ValidationBatch(torch.tensor([n_whole * block_size]), left_over))
+    return batches
+
+
+def deal(batches: list[ValidationBatch], rank: int, world_size: int) -> list[ValidationBatch]:
+    """The batches that one process reads: every one goes to exactly one process, whole.
+
+    A batch is the same on one process or many, and so are its sums. The last processes may get one batch less.
+    """
+    return batches[rank::world_size]
+
+
+def _require_positive(name: str, value: int) -> None:
+    if value < 1:
+        raise BadInput(f"{name}={value} must be at least 1.")

@@ -1,0 +1,83 @@
+"""What tests share: a small text, and train.py run as a user would run it, but in this process."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+STRATEGIES = sorted(path.stem for path in (ROOT / "conf" / "agg").glob("*.yaml"))
+
+# quick: two thousand characters, some steps, nothing besides the metrics
+QUICK = (
+    "data=file",
+    "trainer.max_steps=4",
+    "trainer.val_every=2",
+    "trainer.log_every=2",
+    "logger=none",
+    "callbacks.sample_chars=5",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended and what it said and left."""
+
+    code: int
+    out: str
+    err: str
+    outputs: Path
+
+    @property
+    def runs(self) -> list[Path]:
+        """Folders of all runs below outputs/, by name."""
+        return sorted(path.parent for path in self.outputs.glob("*/*/config.yaml"))
+
+    @property
+    def run(self) -> Path:
+        """The folder of the only run."""
+        (run,) = self.runs
+        return run
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A file with 2,200 characters, 11 distinct ones, that no model can guess wholly."""
+    words = ["abc", "cab", "bad", "hid", "fig", "jig", "ace", "dig"]
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{words[(i * i + i // 3) % 8]}{' ' if i % 5 else chr(10)}" for i in range(550)))
+    return path
+
+
+@pytest.fixture
+def train(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    """`train("agg=softmax", …)`: train.py on the small text for four steps, outputs in a folder of the test's own."""
+    from trilab.launch import main
+
+    def run(*arguments: str, quick: bool = True) -> Outcome:
+        outputs = tmp_path / "outputs"
+        given = [*QUICK, f"data.path={text}"] if quick else []
+        flags = [a for a in arguments if a.startswith("-")]
+        keys = [a for a in arguments if not a.startswith("-")]
+        monkeypatch.setattr(sys, "argv", ["train.py", *flags, f"paths.outputs={outputs}", *given, *keys])
+        monkeypatch.chdir(tmp_path)
+        code = 0
+        try:
+            main()
+        except SystemExit as stopped:
+            code = stopped.code if isinstance(stopped.code, int) else 1
+        said = capsys.readouterr()
+        return Outcome(code, said.out, said.err, outputs)
+
+    return run
+
+
+def knobs(name: str) -> dict[str, object]:
+    """What conf/agg/<name>.yaml says, as written."""
+    content: dict[str, object] = yaml.safe_load((ROOT / "conf" / "agg" / f"{name}.yaml").read_text(encoding="utf-8"))
+    return content
