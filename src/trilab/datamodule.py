@@ -1,6 +1,6 @@
 """Text, vocabulary and windows for Lightning. Only window starts travel; the tokens live where the model lives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
@@ -9,10 +9,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from trilab.corpus import Corpus
 from trilab.vocabulary import Vocabulary
-from trilab.windows import TrainWindows, deal, gather, shard, split, validation_batches
-
-# (starts, length): where windows begin in the whole text, and how many characters each gives and predicts
-Windows = tuple[Tensor, int]
+from trilab.windows import TrainWindows, WindowBatch, deal, gather, shard, split, validation_batches
 
 
 class CharData(LightningDataModule):
@@ -63,8 +60,8 @@ class CharData(LightningDataModule):
         self.windows = TrainWindows(self.splits.train, block_size, batch_size, seed)
         shard(self.windows.starts(0), 0, accumulate, 0, world_size)  # refuses what cannot be divided
         offset = len(self.splits.train)
-        self.validation: Sequence[Windows] = [
-            (starts + offset, length)
+        self.validation: list[WindowBatch] = [
+            WindowBatch(starts + offset, length)
             for starts, length in validation_batches(len(self.splits.val), block_size, max(1, val_chars // block_size))
         ]
 
@@ -73,17 +70,17 @@ class CharData(LightningDataModule):
         """Characters learned from in one optimizer step, over all processes."""
         return self.windows.batch_size * self.block_size
 
-    def train_dataloader(self) -> DataLoader[Windows]:
+    def train_dataloader(self) -> DataLoader[WindowBatch]:
         """Micro-steps from the trainer's present step to the last."""
         return DataLoader(_MicroSteps(self), batch_size=None)
 
-    def val_dataloader(self) -> DataLoader[Windows]:
+    def val_dataloader(self) -> DataLoader[WindowBatch]:
         """Every validation window once, dealt over the processes."""
         trainer = self.trainer
         assert trainer is not None
         return DataLoader(_Dealt(deal(self.validation, trainer.global_rank, trainer.world_size)), batch_size=None)
 
-    def transfer_batch_to_device(self, batch: Windows, device: Any, dataloader_idx: int) -> tuple[Tensor, Tensor]:
+    def transfer_batch_to_device(self, batch: WindowBatch, device: Any, dataloader_idx: int) -> tuple[Tensor, Tensor]:
         """Window starts → (inputs, targets), both (B, T) int64 on the device."""
         if self.tokens.device != device:
             self.tokens = self.tokens.to(device)
@@ -91,26 +88,26 @@ class CharData(LightningDataModule):
         return gather(self.tokens, starts.to(device), length)
 
 
-class _MicroSteps(IterableDataset[Windows]):
+class _MicroSteps(IterableDataset[WindowBatch]):
     def __init__(self, data: CharData) -> None:
         self.data = data
 
-    def __iter__(self) -> Iterator[Windows]:
+    def __iter__(self) -> Iterator[WindowBatch]:
         data, trainer = self.data, self.data.trainer
         assert trainer is not None
         for step in range(trainer.global_step, data.max_steps):
             starts = data.windows.starts(step)
             for micro_step in range(data.accumulate):
                 mine = shard(starts, micro_step, data.accumulate, trainer.global_rank, trainer.world_size)
-                yield mine, data.block_size
+                yield WindowBatch(mine, data.block_size)
 
 
-class _Dealt(Dataset[Windows]):
-    def __init__(self, batches: Sequence[Windows]) -> None:
+class _Dealt(Dataset[WindowBatch]):
+    def __init__(self, batches: list[WindowBatch]) -> None:
         self.batches = batches
 
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __getitem__(self, index: int) -> Windows:
+    def __getitem__(self, index: int) -> WindowBatch:
         return self.batches[index]

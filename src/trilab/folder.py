@@ -178,7 +178,17 @@ def _provenance() -> dict[str, Any]:
     """Versions, git revision and hardware: what else could explain a difference."""
     packages = ("torch", "lightning", "hydra-core", "wandb", "torchmetrics", "numpy")
     found = {name: importlib.metadata.version(name) for name in packages}
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    git = [
+        "git",
+        "--no-optional-locks",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     try:
         revision = subprocess.run(git, capture_output=True, text=True, timeout=10).stdout.strip() or None
     except (OSError, subprocess.TimeoutExpired):

@@ -10,7 +10,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
@@ -18,6 +18,7 @@ from trilab import sweep
 from trilab.config import read
 from trilab.errors import BadInput
 from trilab.folder import RunFailed, attend
+from trilab.help import keys_in_words
 
 log = logging.getLogger("trilab")
 
@@ -30,6 +31,9 @@ def conf_dir() -> Path:
 
 # What ended runs in this process. Hydra would print a line of its own before an exception that it lets through.
 _errors: list[BadInput | RunFailed] = []
+
+
+OmegaConf.register_new_resolver("keys_in_words", lambda *, _root_: keys_in_words(_root_, conf_dir()), replace=True)
 
 
 def main() -> None:
@@ -47,6 +51,9 @@ def main() -> None:
         sys.exit(_say(_explained(error), 2))
     except RunFailed as error:
         sys.exit(_say(error, 1))
+    except BrokenPipeError:  # whoever read our words has stopped reading, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except KeyboardInterrupt:
         sys.exit(_say("Stopped. The same command goes on from the last checkpoint.", 130))
     finally:

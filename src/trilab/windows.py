@@ -154,7 +154,7 @@ def gather(tokens: Tensor, starts: Tensor, block_size: int) -> tuple[Tensor, Ten
     return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
-class ValidationBatch(NamedTuple):
+class WindowBatch(NamedTuple):
     """Windows of one length, to be given to `gather`."""
 
     starts: Tensor
@@ -163,7 +163,7 @@ class ValidationBatch(NamedTuple):
     """T of these windows, in tokens: block_size, or less for the last window of a split."""
 
 
-def validation_batches(n_tokens: int, block_size: int, windows_per_batch: int) -> list[ValidationBatch]:
+def validation_batches(n_tokens: int, block_size: int, windows_per_batch: int) -> list[WindowBatch]:
     """Windows side by side that have every token of a split but its first as a target, once, in order.
 
     Args:
@@ -180,15 +180,15 @@ def validation_batches(n_tokens: int, block_size: int, windows_per_batch: int) -
     n_whole, left_over = divmod(max(n_tokens - 1, 0), block_size)
     starts = torch.arange(n_whole) * block_size  # (whole windows,)
     batches = [
-        ValidationBatch(starts[first : first + windows_per_batch], block_size)
+        WindowBatch(starts[first : first + windows_per_batch], block_size)
         for first in range(0, n_whole, windows_per_batch)
     ]
     if left_over:
-        batches.append(ValidationBatch(torch.tensor([n_whole * block_size]), left_over))
+        batches.append(WindowBatch(torch.tensor([n_whole * block_size]), left_over))
     return batches
 
 
-def deal(batches: list[ValidationBatch], rank: int, world_size: int) -> list[ValidationBatch]:
+def deal(batches: list[WindowBatch], rank: int, world_size: int) -> list[WindowBatch]:
     """The batches that one process reads: every one goes to exactly one process, whole.
 
     A batch is the same on one process or many, and so are its sums. The last processes may get one batch less.
