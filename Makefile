@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Written when set-up has ended well. It holds the folder that the environment was made in.
 DONE := $(VENV)/.complete
 
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # Pythons to build the environment with, the first that suits: make setup PYTHON=/opt/python/bin/python3
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
@@ -55,9 +55,9 @@ format: $(DONE) ## put the code in order
 # adds for one machine (+cpu, CUDA's packages) is left out, for pip to resolve on each.
 lock: ## bring .venv/ to what pyproject.toml asks for, then write its versions into requirements.lock
 	@test -e $(DONE) || $(MAKE) $(DONE)
-	$(PIP) install --no-build-isolation --upgrade $(UPGRADE) --editable '.[dev]'
+	$(PIP) install --quiet --no-build-isolation --upgrade $(UPGRADE) --editable '.[dev]'
 	@sed '/^[^#]/,$$d' requirements.lock > $(VENV)/lock
-	@$(PIP) list --format=freeze --exclude pip --exclude trilab > $(VENV)/freeze
+	@$(PIP) list --format=freeze --exclude pip --exclude trilab > $(VENV)/freeze && test -s $(VENV)/freeze
 	@sed -e 's/+.*//' -e '/^nvidia-/d' -e '/^cuda-/d' -e '/^triton==/d' $(VENV)/freeze | LC_ALL=C sort -f >> $(VENV)/lock
 	@mv $(VENV)/lock requirements.lock
 
@@ -84,6 +84,6 @@ $(DONE): requirements.lock pyproject.toml
 	@echo "Installing requirements.lock into $(VENV)/ (some minutes the first time)"
 	@for info in $(VENV)/lib/python3.*/site-packages/*.dist-info; do \
 	    test -e "$$info/INSTALLER" || rm -rf "$$info"; done
-	@$(PIP) install -r requirements.lock
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(PIP) install --quiet -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@printf '%s\n' "$(CURDIR)" > $(DONE)

@@ -222,7 +222,7 @@ def triangle(aggregation: Aggregation, conditions: Conditions = THOROUGH) -> Ver
                 and weights.shape[0] in (1, rows)
                 and channels % weights.shape[1] == 0
                 and weights.shape[2:] == (time, time)
-                and weights.dtype == trial.x.dtype
+                and weights.dtype == trial.x.dtype  # float64
             )
             yield Finding(not fits, 0, f"the table of {_kind(trial.x)} is {_kind(weights)}; {trial.setting}")
             if not fits:

@@ -19,6 +19,9 @@ from trilab.atomic import replacing
 
 log = logging.getLogger("trilab")
 
+# W&B's reports about itself would wait for a server that does not answer, when the process ends
+os.environ["WANDB_ERROR_REPORTING"] = "false"
+
 # Seconds that reaching W&B may cost a run, at its start and at its end.
 CONNECT_TIMEOUT = 3
 INIT_TIMEOUT = 10

@@ -29,7 +29,6 @@ def test_runs_that_differ_in_the_seed_only_are_one_variant(experiment: Path, add
         {"force": True},
         {"ckpt": "last.ckpt"},
         {"experiment_name": "other"},
-        {"hydra": {"job": {"num": 3}}},
         {"data": {"path": "moved/notes.txt"}},
         {"optim": {"lr": 0.01}, "trainer": {"max_steps": 3000.0}},
     ],

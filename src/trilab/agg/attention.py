@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from trilab.agg.base import About, Aggregation, lower_triangle, split_heads
+from trilab.agg.base import About, Aggregation, accumulator, lower_triangle, split_heads
 from trilab.errors import BadInput
 
 
@@ -50,10 +50,10 @@ class SelfAttention(Aggregation):
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
-        wide = torch.promote_types(x.dtype, torch.float32)  # a large product of queries and keys overflows float16
+        wide = accumulator(x.dtype)  # a large product of queries and keys overflows float16
         q = split_heads(self.query(x).to(wide), self.n_head)  # (B, H, T, C / H)
         k = split_heads(self.key(x).to(wide), self.n_head)  # (B, H, T, C / H)
         affinities = self.scale * q @ k.transpose(-2, -1)  # (B, H, T, T)
         affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
         weights: Tensor = self.dropout(affinities.softmax(-1))
-        return weights.to(x.dtype)
+        return weights

@@ -73,7 +73,8 @@ class Aggregation(nn.Module):
         Args:
             x: (B, T, C) floating point.
         Returns:
-            (B or 1, H or 1, T, T), dtype of x, exactly zero above the diagonal. H may be n_embd: a table a channel.
+            (B or 1, H or 1, T, T), exactly zero above the diagonal, float32 or wider: rounded to half precision a row
+            of weights no longer sums to 1. H may be n_embd: a table a channel.
         """
         raise NotImplementedError(f"{type(self).__name__} is not a weighted sum: it has no table of weights.")
 
@@ -87,7 +88,7 @@ class Aggregation(nn.Module):
             (B, T, C).
         """
         weights = self.weights(x)  # (B|1, H|1, T, T)
-        return merge_heads(weights @ split_heads(v, weights.shape[1]))
+        return merge_heads(weights @ split_heads(v.to(weights.dtype), weights.shape[1])).to(v.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Summarise the past of every position.
@@ -103,6 +104,11 @@ class Aggregation(nn.Module):
             raise ValueError(f"{x.shape[1]} tokens are more than block_size={self.block_size}.")
         y: Tensor = self.output(self.mix(x, self.value(x)))
         return y
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which sums over time are kept: float32, or wider if dtype is."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def split_heads(x: Tensor, n_head: int) -> Tensor:

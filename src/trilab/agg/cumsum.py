@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation
+from trilab.agg.base import About, Aggregation, accumulator
 
 
 class CumsumMean(Aggregation):
@@ -29,10 +29,10 @@ class CumsumMean(Aggregation):
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
-        counts = torch.arange(1, time + 1, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
-        return (1 / counts[:, None]).expand(time, time).tril().to(x.dtype)[None, None]
+        counts = torch.arange(1, time + 1, dtype=accumulator(x.dtype), device=x.device)
+        return (1 / counts[:, None]).expand(time, time).tril()[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        accumulate = torch.promote_types(v.dtype, torch.float32)  # 65,536 ones already overflow float16
+        accumulate = accumulator(v.dtype)  # 65,536 ones already overflow float16
         counts = torch.arange(1, v.shape[1] + 1, dtype=accumulate, device=v.device)
         return (v.cumsum(1, dtype=accumulate) / counts[:, None]).to(v.dtype)

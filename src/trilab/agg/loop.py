@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation
+from trilab.agg.base import About, Aggregation, accumulator
 
 
 class LoopMean(Aggregation):
@@ -30,11 +30,11 @@ class LoopMean(Aggregation):
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
-        ones = torch.ones(time, time, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        ones = torch.ones(time, time, dtype=accumulator(x.dtype), device=x.device)
         tril = ones.tril()
-        return (tril / tril.sum(1, keepdim=True)).to(x.dtype)[None, None]
+        return (tril / tril.sum(1, keepdim=True))[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        accumulate = torch.promote_types(v.dtype, torch.float32)
+        accumulate = accumulator(v.dtype)
         means = [v[:, : t + 1].mean(1, dtype=accumulate) for t in range(v.shape[1])]  # T times (B, C)
         return torch.stack(means, dim=1).to(v.dtype)

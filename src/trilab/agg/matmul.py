@@ -1,9 +1,8 @@
 """`matmul`: the prefix mean as one product with a lower-triangular matrix."""
 
-import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, lower_triangle
+from trilab.agg.base import About, Aggregation, accumulator, lower_triangle
 
 
 class MatmulMean(Aggregation):
@@ -35,9 +34,5 @@ class MatmulMean(Aggregation):
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
-        tril = self.tril[:time, :time].to(torch.promote_types(x.dtype, torch.float32))
-        return (tril / tril.sum(1, keepdim=True)).to(x.dtype)[None, None]
-
-    def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        wide = torch.promote_types(v.dtype, torch.float32)  # 1/3 in half precision times 3 is not 1
-        return super().mix(x.to(wide), v.to(wide)).to(v.dtype)
+        tril = self.tril[:time, :time].to(accumulator(x.dtype))
+        return (tril / tril.sum(1, keepdim=True))[None, None]

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, lower_triangle
+from trilab.agg.base import About, Aggregation, accumulator, lower_triangle
 from trilab.errors import BadInput
 
 
@@ -42,19 +42,10 @@ class RandomWeights(Aggregation):
             raise BadInput(f"agg.scale={scale} must be a finite number, such as 1.0.")
         self.scale = scale
         self.register_buffer("tril", lower_triangle(block_size), persistent=False)
-        self.register_buffer("affinities", torch.empty(block_size, block_size))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the affinities anew, standard normal."""
-        self.affinities.normal_()
+        self.register_buffer("affinities", torch.empty(block_size, block_size).normal_())
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
-        affinities = self.scale * self.affinities[:time, :time].to(torch.promote_types(x.dtype, torch.float32))
+        affinities = self.scale * self.affinities[:time, :time].to(accumulator(x.dtype))
         affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
-        return affinities.softmax(-1).to(x.dtype)[None, None]
-
-    def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        wide = torch.promote_types(v.dtype, torch.float32)  # rows rounded to half precision no longer sum to 1
-        return super().mix(x.to(wide), v.to(wide)).to(v.dtype)
+        return affinities.softmax(-1)[None, None]

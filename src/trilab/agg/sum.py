@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation
+from trilab.agg.base import About, Aggregation, accumulator
 
 
 class PrefixSum(Aggregation):
@@ -31,4 +31,4 @@ class PrefixSum(Aggregation):
         return torch.ones(time, time, dtype=x.dtype, device=x.device).tril()[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        return v.cumsum(1, dtype=torch.promote_types(v.dtype, torch.float32)).to(v.dtype)
+        return v.cumsum(1, dtype=accumulator(v.dtype)).to(v.dtype)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from trilab.agg.base import About, Aggregation, lower_triangle
+from trilab.agg.base import About, Aggregation, accumulator, lower_triangle
 
 
 class LearnedTable(Aggregation):
@@ -36,10 +36,6 @@ class LearnedTable(Aggregation):
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
-        affinities = self.affinities[:time, :time].to(torch.promote_types(x.dtype, torch.float32))
+        affinities = self.affinities[:time, :time].to(accumulator(x.dtype))
         affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
-        return affinities.softmax(-1).to(x.dtype)[None, None]
-
-    def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        wide = torch.promote_types(v.dtype, torch.float32)  # rows rounded to half precision no longer sum to 1
-        return super().mix(x.to(wide), v.to(wide)).to(v.dtype)
+        return affinities.softmax(-1)[None, None]

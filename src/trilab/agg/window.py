@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, lower_triangle
+from trilab.agg.base import About, Aggregation, accumulator, lower_triangle
 from trilab.errors import BadInput
 
 
@@ -41,10 +41,6 @@ class WindowMean(Aggregation):
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
-        affinities = torch.zeros(time, time, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        affinities = torch.zeros(time, time, dtype=accumulator(x.dtype), device=x.device)
         affinities = affinities.masked_fill(~self.band[:time, :time], -torch.inf)
-        return affinities.softmax(-1).to(x.dtype)[None, None]
-
-    def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        wide = torch.promote_types(v.dtype, torch.float32)  # 1/3 in half precision times 3 is not 1
-        return super().mix(x.to(wide), v.to(wide)).to(v.dtype)
+        return affinities.softmax(-1)[None, None]

@@ -1,0 +1,95 @@
+"""Pictures of weight tables: which pixel is which weight."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from trilab.agg.attention import SelfAttention
+from trilab.agg.base import Aggregation
+from trilab.agg.softmax import SoftmaxMean
+from trilab.callbacks import weight_tables
+from trilab.callbacks.weight_tables import SCALE, WeightTables, draw, pictures
+from trilab.model import LanguageModel
+
+from ..test_learner import QUIET, fit, learner
+
+pytestmark = QUIET
+
+
+def pixel(picture: Image.Image, row: int, column: int, size: int) -> tuple[int, ...]:
+    """The middle of one weight's square."""
+    side = picture.height // size
+    return tuple(int(v) for v in np.asarray(picture)[row * side + side // 2, column * side + side // 2])
+
+
+def test_row_t_of_the_picture_is_position_t_and_larger_weights_are_brighter() -> None:
+    table = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]])
+    picture = draw(table)
+    dark, middle, bright = (tuple(SCALE[i].astype(int)) for i in (0, 2, 4))
+    assert pixel(picture, 0, 0, 3) == bright
+    assert pixel(picture, 0, 2, 3) == pixel(picture, 1, 2, 3) == dark
+    assert pixel(picture, 1, 0, 3) == pixel(picture, 2, 2, 3) == middle
+    assert pixel(picture, 2, 0, 3) == tuple(SCALE[1].astype(int))
+
+
+def test_the_colours_get_brighter_all_the_way() -> None:
+    row = np.linspace(0, 1, 64)
+    grey = np.asarray(draw(np.tile(row, (64, 1))).convert("L"))[2].astype(int)
+    assert (np.diff(grey) >= 0).all()
+
+
+@pytest.mark.parametrize(("size", "side"), [(1, 256), (3, 258), (8, 256), (256, 256), (300, 300)])
+def test_a_picture_is_square_and_at_least_256_pixels_wide(size: int, side: int) -> None:
+    assert draw(np.tril(np.ones((size, size)))).size == (side, side)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0])
+def test_a_table_of_one_value_is_drawn_without_a_warning(value: float) -> None:
+    assert len(set(draw(np.full((2, 2), value)).get_flattened_data())) == 1
+
+
+def test_negative_weights_are_darker_than_zero() -> None:
+    picture = draw(np.array([[0.0, 0.0], [-1.0, 1.0]]))
+    assert pixel(picture, 1, 0, 2) == tuple(SCALE[0].astype(int))
+    assert pixel(picture, 0, 0, 2) == tuple(SCALE[2].astype(int))
+
+
+def test_each_layer_has_a_picture_with_its_heads_side_by_side() -> None:
+    model = LanguageModel(11, 8, lambda n, b: SelfAttention(n, b, n_head=4), n_embd=8, n_layer=2)
+    found = pictures(model, torch.zeros(1, 8, dtype=torch.int64))
+    assert list(found) == ["weights/layer_0", "weights/layer_1"]
+    assert found["weights/layer_0"].size == (4 * 256 + 3 * 4, 256)
+    (table, _) = model.weights(torch.zeros(1, 8, dtype=torch.int64))
+    assert table is not None
+    third = found["weights/layer_0"].crop((2 * 260, 0, 2 * 260 + 256, 256))
+    assert third.tobytes() == draw(table[0, 2].double().numpy()).tobytes()
+
+
+def test_more_than_eight_heads_are_cut_to_eight() -> None:
+    model = LanguageModel(11, 8, lambda n, b: SelfAttention(n, b, n_head=16), n_embd=16)
+    assert pictures(model, torch.zeros(1, 8, dtype=torch.int64))["weights/layer_0"].width == 8 * 256 + 7 * 4
+
+
+def test_a_strategy_without_a_table_has_no_picture() -> None:
+    class Last(Aggregation):
+        def mix(self, x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return v
+
+    assert pictures(LanguageModel(11, 8, Last), torch.zeros(1, 8, dtype=torch.int64)) == {}
+
+
+def test_at_the_end_of_training_each_picture_goes_to_the_loggers_at_the_last_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logged: list[tuple[str, tuple[int, int], int]] = []
+
+    def noted(loggers: Any, name: str, picture: Image.Image, step: int) -> None:
+        logged.append((name, picture.size, step))
+
+    monkeypatch.setattr(weight_tables, "log_picture", noted)
+    module = learner(LanguageModel(11, 8, SoftmaxMean, n_layer=2))
+    fit(module, [WeightTables(torch.zeros(1, 8, dtype=torch.int64))])
+    assert logged == [("weights/layer_0", (256, 256), 5), ("weights/layer_1", (256, 256), 5)]

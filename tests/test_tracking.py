@@ -1,0 +1,390 @@
+"""What W&B is told, read back from its offline files, and that nothing about W&B holds up or ends a training."""
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+import yaml
+from lightning.pytorch.loggers import WandbLogger
+from PIL import Image
+
+from trilab import tracking
+from trilab.tracking import MetricsFile, wandb_run
+
+from .command import train_py
+from .conftest import ROOT, Outcome
+from .wandb_file import WandbRun, wandb_runs
+
+Train = Callable[..., Outcome]
+KEY = "0" * 40
+
+
+@pytest.fixture(autouse=True)
+def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A user without a key; W&B reads the environment once a process, so it is stopped after each test."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    yield
+    wandb.teardown()
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What trilab says to the user."""
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    log = logging.getLogger("trilab")
+    monkeypatch.setattr(log, "handlers", [Keep(logging.INFO)])
+    log.setLevel(logging.INFO)
+    return lines
+
+
+# One sweep of three strategies with no key and no terminal; what it left is looked at from many sides.
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = tmp_path_factory.mktemp("sweep")
+    text = folder / "text.txt"
+    text.write_text("abc cab bad\nhid fig jig\nace dig\n" * 60)
+    return train_py(folder, "-m", "agg=attention,softmax,table", "seed=0", "logger=wandb", text=text)
+
+
+@pytest.fixture(scope="module")
+def runs(sweep: Outcome) -> list[WandbRun]:
+    return wandb_runs(sweep.outputs)
+
+
+def test_without_key_and_terminal_every_run_trains_offline_and_one_line_says_how_to_sync(sweep: Outcome) -> None:
+    assert sweep.code == 0, sweep.err
+    lines = [line for line in sweep.out.splitlines() if "wandb sync" in line]
+    assert len(lines) == 3
+    for line in lines:
+        assert line.startswith("W&B offline (no key is configured: `wandb login`, or WANDB_API_KEY). To upload later: ")
+        assert Path(line.partition("wandb sync ")[2]).parent == sweep.outputs / "wandb"
+
+
+def test_every_job_of_a_sweep_is_a_run_of_its_own_and_is_finished(runs: list[WandbRun]) -> None:
+    assert len({run.id for run in runs}) == 3
+    assert [run.exit_code for run in runs] == [0, 0, 0]
+
+
+def test_a_run_is_found_by_name_experiment_strategy_and_tags(runs: list[WandbRun]) -> None:
+    for run, agg in zip(runs, ("attention", "softmax", "table"), strict=True):
+        assert (run.name, run.project, run.group, run.job_type) == (f"{agg}-seed0", "trilab", "default", agg)
+        assert set(run.tags) == {agg, "default"}
+
+
+def test_the_config_is_the_one_in_the_folder_nested_and_resolved(sweep: Outcome, runs: list[WandbRun]) -> None:
+    for run, folder in zip(runs, sweep.runs, strict=True):
+        assert run.config == yaml.safe_load((folder / "config.yaml").read_text())
+        assert run.config["agg"]["_target_"].startswith("trilab.agg.")
+        assert run.config["seed"] == 0
+    assert runs[0].config["agg"]["n_head"] == 1  # in YAML: ${model.n_head}
+
+
+def test_the_history_is_that_of_metrics_jsonl_on_the_axis_of_steps(sweep: Outcome, runs: list[WandbRun]) -> None:
+    for run, folder in zip(runs, sweep.runs, strict=True):
+        for name in ("val/loss", "val/bits_per_char", "train/loss", "lr"):
+            rows = [(row["trainer/global_step"], row[name]) for row in run.history if name in row]
+            written = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            assert rows == [(row["step"], row[name]) for row in written if name in row]
+            assert len(rows) == 2
+    assert runs[0].metrics["*"].step_metric == "trainer/global_step"
+    assert runs[0].metrics["val/loss"].step_metric == "trainer/global_step"
+
+
+def test_the_summary_holds_what_the_run_came_to(sweep: Outcome, runs: list[WandbRun]) -> None:
+    for run, folder in zip(runs, sweep.runs, strict=True):
+        told = json.loads((folder / "summary.json").read_text())
+        for name in ("val_loss", "best_val_loss", "best_step", "steps", "n_params", "chars_per_second", "data"):
+            assert run.summary[name] == told[name]
+
+
+def test_the_sample_is_a_table_and_the_weights_are_an_image(sweep: Outcome, runs: list[WandbRun]) -> None:
+    for run, folder in zip(runs, sweep.runs, strict=True):
+        [files] = (sweep.outputs / "wandb").glob(f"*{run.id}/files")
+        [sample] = [row["sample/path"] for row in run.history if "sample/path" in row]
+        assert json.loads((files / sample).read_text())["data"] == [["4", (folder / "sample.txt").read_text()]]
+        [[picture]] = [row["weights/layer_0/filenames"] for row in run.history if "weights/layer_0/filenames" in row]
+        with Image.open(files / picture) as image:
+            assert image.size == (256, 256)
+            assert len(image.getcolors() or []) > 1
+
+
+def test_no_checkpoint_is_uploaded(sweep: Outcome, runs: list[WandbRun]) -> None:
+    for run in runs:
+        assert run.artifacts == [f"run-{run.id}-sample"]
+    assert not list((sweep.outputs / "wandb").rglob("*.ckpt"))
+
+
+def test_the_summary_keeps_the_lowest_validation_loss_not_the_last(tmp_path: Path) -> None:
+    with a_run(tmp_path) as logger:
+        for step, loss in enumerate((3.0, 2.0, 2.5)):
+            logger.log_metrics({"val/loss": loss, "train/loss": loss}, step=step)
+    [run] = wandb_runs(tmp_path)
+    assert run.summary["val/loss"] == {"min": 2.0}
+    assert run.summary["train/loss"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["optim.lr=1e30"], "Diverged"),
+        (["-m", "agg=attention", "agg.n_head=5"], "BadInput"),
+    ],
+)
+def test_a_failed_run_is_finished_and_marked_failed(train: Train, arguments: list[str], error: str) -> None:
+    done = train(*arguments, "logger=wandb")
+    assert done.code == 1
+    assert json.loads((done.run / "summary.json").read_text())["error"]["type"] == error
+    [run] = wandb_runs(done.outputs)
+    assert run.exit_code == 1
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_whatever_ends_a_run_finishes_it_as_failed(tmp_path: Path, stop: type[BaseException]) -> None:
+    with pytest.raises(stop), a_run(tmp_path):
+        raise stop
+    assert [run.exit_code for run in wandb_runs(tmp_path)] == [1]
+
+
+def test_bad_input_to_a_single_run_starts_no_run(train: Train) -> None:
+    done = train("agg=attention", "agg.n_head=5", "logger=wandb")
+    assert done.code == 2
+    assert not (done.outputs / "wandb").exists()
+
+
+def test_logger_none_makes_no_wandb_folder(train: Train) -> None:
+    done = train("logger=none")
+    assert done.code == 0
+    assert not (done.outputs / "wandb").exists()
+
+
+# Servers of our own, on this machine.
+
+
+class Server(ThreadingHTTPServer):
+    """Enough of W&B for a run: takes all, keeps what runs say of themselves, or answers every call with an error."""
+
+    daemon_threads = True
+
+    def __init__(self, status: int = 200) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status = status
+        self.silent = threading.Event()
+        self.runs: list[dict[str, Any]] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.answer({})
+
+    def do_PUT(self) -> None:
+        self.answer({})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        call = json.loads(body) if self.path == "/graphql" else {"query": ""}
+        if "UpsertBucket" in call["query"]:
+            self.server.runs.append(call["variables"])
+            project = {"id": "1", "name": "trilab", "entity": {"id": "1", "name": "somebody"}}
+            bucket = {"id": "1", "name": call["variables"]["name"], "config": "{}", "project": project}
+            self.answer({"data": {"upsertBucket": {"bucket": bucket, "inserted": True}}})
+        elif "CreateRunFiles" in call["query"]:
+            files = [{"name": n, "uploadUrl": f"{self.server.url}/upload"} for n in call["variables"]["files"]]
+            self.answer({"data": {"createRunFiles": {"runID": "1", "uploadHeaders": [], "files": files}}})
+        else:
+            self.answer({})
+
+    def answer(self, content: dict[str, Any]) -> None:
+        if self.server.silent.is_set():
+            self.server.silent.wait()
+            time.sleep(60)
+        data = json.dumps(content).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_request(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Server]]:
+    started: list[Server] = []
+
+    def start(status: int = 200) -> Server:
+        started.append(Server(status))
+        monkeypatch.setenv("WANDB_BASE_URL", started[-1].url)
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.shutdown()
+        one.server_close()
+
+
+def a_run(outputs: Path) -> AbstractContextManager[WandbLogger]:
+    config = {"agg": {"_target_": "trilab.agg.sum.Sum"}}
+    return wandb_run(
+        outputs,
+        project="trilab",
+        entity=None,
+        mode="auto",
+        name="sum-seed0",
+        group="part03",
+        job_type="sum",
+        tags=["sum"],
+        config=config,
+    )
+
+
+def test_with_a_key_and_a_server_the_run_is_online(
+    server: Callable[..., Server], tmp_path: Path, said: list[str]
+) -> None:
+    web = server()
+    with a_run(tmp_path) as logger:
+        logger.log_metrics({"val/loss": 2.0}, step=1)
+    first = web.runs[0]
+    assert (first["displayName"], first["groupName"], first["jobType"]) == ("sum-seed0", "part03", "sum")
+    assert first["tags"] == ["sum"]
+    assert json.loads(first["config"])["agg"] == {"value": {"_target_": "trilab.agg.sum.Sum"}}
+    assert said == [f"W&B run: {web.url}/somebody/trilab/runs/{first['name']}"]
+    assert [run.exit_code for run in wandb_runs(tmp_path)] == [0]
+
+
+def test_a_key_that_the_server_refuses_means_offline(
+    server: Callable[..., Server], tmp_path: Path, said: list[str]
+) -> None:
+    server(401)
+    with a_run(tmp_path):
+        pass
+    [line] = said
+    assert line.startswith("W&B offline (")
+    assert "wandb sync" in line
+    assert 0 in [run.exit_code for run in wandb_runs(tmp_path)]
+
+
+def test_a_key_that_is_none_means_offline(
+    server: Callable[..., Server], tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server()
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with a_run(tmp_path):
+        pass
+    [line] = said
+    assert line.startswith("W&B offline (")
+    assert [run.exit_code for run in wandb_runs(tmp_path)] == [0]
+
+
+def test_a_server_that_cannot_be_reached_costs_no_time(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    began = time.monotonic()
+    done = train("logger=wandb")
+    assert time.monotonic() - began < 15
+    assert done.code == 0
+    assert "W&B offline (127.0.0.1:9 cannot be reached" in done.out
+    assert [run.exit_code for run in wandb_runs(done.outputs)] == [0]
+
+
+HANGS = """
+import sys, time
+from pathlib import Path
+from trilab.tracking import wandb_run
+
+began = time.time()
+with wandb_run(Path(sys.argv[1]), project="p", entity=None, mode="auto", name="n", group="g", job_type="j", tags=[],
+               config={}):
+    print(time.time() - began)
+print(time.time())
+"""
+
+
+def test_a_server_that_takes_calls_and_never_answers_costs_seconds(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", HANGS, tmp_path],
+            env=os.environ | {"WANDB_BASE_URL": url, "WANDB_API_KEY": KEY, "PYTHONPATH": str(ROOT / "src")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        ended = time.time()
+    assert done.returncode == 0, done.stderr
+    start, finished = map(float, done.stdout.split())
+    assert start < tracking.CONNECT_TIMEOUT + tracking.INIT_TIMEOUT + 7
+    assert ended - finished < 8  # with its reports about itself on, W&B waits here for ten seconds more
+    assert 0 in [run.exit_code for run in wandb_runs(tmp_path)]
+
+
+def test_a_server_lost_in_mid_run_holds_up_the_end_no_longer_than_said(
+    server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "FINISH_TIMEOUT", 2)
+    web = server()
+    with a_run(tmp_path) as logger:
+        web.silent.set()
+        began = time.monotonic()
+        for step in range(100):
+            logger.log_metrics({"val/loss": 2.0}, step=step)
+        assert time.monotonic() - began < 2
+        began = time.monotonic()
+    assert time.monotonic() - began < 6
+    [run] = wandb_runs(tmp_path)
+    assert len(run.history) == 100
+
+
+# metrics.jsonl
+
+
+def test_lines_after_the_checkpoint_and_the_half_line_of_a_killed_run_are_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "a": 1.0}\n{"step": 2, "a": 2.0}\n{"step": 3, "a": 3.0}\n{"step": 4, "a": 4.')
+    metrics = MetricsFile(path, step=2)
+    metrics.log_metrics({"a": 5.0}, step=3)
+    metrics.close()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"step": 1, "a": 1.0},
+        {"step": 2, "a": 2.0},
+        {"step": 3, "a": 5.0},
+    ]
+
+
+def test_a_line_can_be_read_while_the_training_goes_on(tmp_path: Path) -> None:
+    metrics = MetricsFile(tmp_path / "metrics.jsonl", step=0)
+    metrics.log_metrics({"val/loss": 0.1}, step=7)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 7, "val/loss": 0.1}
+    metrics.close()
