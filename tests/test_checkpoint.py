@@ -35,7 +35,11 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_the_model_s_weights_come_under_the_model_s_own_names() -> None:
-    weights = {"model.lm_head.weight": torch.zeros(2), "model.model.x": torch.ones(1), "validation.nats": torch.zeros(1)}
+    weights = {
+        "model.lm_head.weight": torch.zeros(2),
+        "model.model.x": torch.ones(1),
+        "validation.nats": torch.zeros(1),
+    }
     assert set(model_weights({"state_dict": weights})) == {"lm_head.weight", "model.x"}
 
 

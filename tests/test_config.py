@@ -174,7 +174,9 @@ def test_the_saved_tree_is_no_key_of_the_user_s(default: dict[str, Any]) -> None
 def test_a_missing_key_is_named(default: dict[str, Any], section: str) -> None:
     tree = copy.deepcopy(default)
     place = tree[section] if section else tree
-    key = next(name for name in reversed(place) if not isinstance(place[name], dict) and name not in ("_target_", "path"))
+    key = next(
+        name for name in reversed(place) if not isinstance(place[name], dict) and name not in ("_target_", "path")
+    )
     del place[key]
     name = f"{section}.{key}" if section else key
     assert refused(tree) == f"{name} is missing; set it with {name}=…."

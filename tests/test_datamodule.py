@@ -36,7 +36,9 @@ def trained(world_size: int, accumulate: int) -> list[Tensor]:
     ]
     assert {len(found) for found in ranks} == {5 * accumulate}
     return [
-        torch.cat([ranks[rank][step * accumulate + micro][0] for micro in range(accumulate) for rank in range(world_size)])
+        torch.cat(
+            [ranks[rank][step * accumulate + micro][0] for micro in range(accumulate) for rank in range(world_size)]
+        )
         for step in range(5)
     ]
 
@@ -81,9 +83,7 @@ def test_validation_covers_every_target_once_on_any_number_of_processes(world_si
     covered: list[int] = []
     for rank in range(world_size):
         data = build(rank=rank, world_size=world_size, batch_size=300, block_size=block_size)
-        for (starts, length), (inputs, targets) in zip(
-            data.val_dataloader(), batches(data, "validate"), strict=True
-        ):
+        for (starts, length), (inputs, targets) in zip(data.val_dataloader(), batches(data, "validate"), strict=True):
             for start, row, following in zip(starts.tolist(), inputs.tolist(), targets.tolist(), strict=True):
                 covered += range(start + 1, start + 1 + length)
                 assert data.vocabulary.decode(row) == TEXT[start : start + length]

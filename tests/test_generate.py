@@ -45,7 +45,8 @@ def test_only_the_last_block_size_characters_count(model: LanguageModel) -> None
     other[:, : 2 * T] = (other[:, : 2 * T] + 1) % V
     for tokens in (other, long[:, -T:]):
         assert torch.equal(
-            generate(model, long, 20, generator=draws())[:, -20:], generate(model, tokens, 20, generator=draws())[:, -20:]
+            generate(model, long, 20, generator=draws())[:, -20:],
+            generate(model, tokens, 20, generator=draws())[:, -20:],
         )
     other[:, -T] = (long[:, -T] + 1) % V  # the oldest that still counts
     assert not torch.equal(model(long[:, -T:])[:, -1], model(other[:, -T:])[:, -1])
@@ -89,9 +90,7 @@ def test_characters_are_drawn_as_often_as_the_model_says(temperature: float) -> 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-40])
 def test_a_temperature_close_to_0_is_close_to_greedy(model: LanguageModel, temperature: float) -> None:
-    cold, greedy = (
-        generate(model, prompt(2, 3), 20, temperature=t, generator=draws()) for t in (temperature, 0.0)
-    )
+    cold, greedy = (generate(model, prompt(2, 3), 20, temperature=t, generator=draws()) for t in (temperature, 0.0))
     assert torch.equal(cold, greedy)
 
 

@@ -22,7 +22,8 @@ TEXT = "".join(chr(97 + (i * i + i // 7) % 11) for i in range(600))
 
 # Lightning's own words on choices made on purpose (see run.py)
 QUIET = [
-    pytest.mark.filterwarnings(f"ignore:.*{words}.*") for words in ("does not have many workers", "LeafSpec", "not empty")
+    pytest.mark.filterwarnings(f"ignore:.*{words}.*")
+    for words in ("does not have many workers", "LeafSpec", "not empty")
 ]
 pytestmark = QUIET
 

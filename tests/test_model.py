@@ -64,7 +64,9 @@ def test_the_lecture_s_larger_model_has_its_209_729_parameters() -> None:
 
 def test_with_lm_head_off_the_embedding_is_the_table_of_logits() -> None:
     bigram = build(lm_head=False, positions=False, n_embd=None)
-    assert [(name, tuple(p.shape)) for name, p in bigram.named_parameters()] == [("token_embedding_table.weight", (V, V))]
+    assert [(name, tuple(p.shape)) for name, p in bigram.named_parameters()] == [
+        ("token_embedding_table.weight", (V, V))
+    ]
     assert torch.equal(bigram(ids()), bigram.token_embedding_table.weight[ids()])
 
 
@@ -91,7 +93,9 @@ GPT = {"n_layer": 2, "norm": True, "residual": True, "mlp": True, "value": True,
         ("n_layer", 1, set()),
     ],
 )
-def test_each_knob_takes_away_its_own_parameters_and_changes_the_output(knob: str, without: Any, gone: set[str]) -> None:
+def test_each_knob_takes_away_its_own_parameters_and_changes_the_output(
+    knob: str, without: Any, gone: set[str]
+) -> None:
     def names(model: nn.Module) -> set[str]:
         return {name.removeprefix("blocks.0.").removeprefix("blocks.1.") for name, _ in model.named_parameters()}
 

@@ -10,7 +10,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 # In-place draws whose whole result is the draw: running one again under another seed redraws the tensor.
-DRAWS = {"bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"}
+DRAWS = {
+    *("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"),
+    *("kaiming_normal_", "kaiming_uniform_", "orthogonal_", "sparse_", "trunc_normal_"),
+    *("xavier_normal_", "xavier_uniform_"),
+}
 
 
 def seed_of(seed: int, name: str) -> int:
@@ -20,36 +24,38 @@ def seed_of(seed: int, name: str) -> int:
 
 
 class RecordedDraws(TorchFunctionMode):
-    """Remembers, for every tensor filled by a random in-place call, which call filled it last.
+    """Remembers, for every tensor filled by a random in-place call, the call and what it left.
 
-    Any other in-place call on the tensor (zero_, mul_, copy_ …) forgets it: what a constructor set on purpose stays.
-    Constructors stay ordinary PyTorch: nothing has to be written a certain way for its draws to be found.
+    A tensor that was changed since (zeroed, scaled, a row set) is not drawn again: what a constructor sets on purpose
+    stays. Constructors stay ordinary PyTorch: nothing has to be written a certain way for its draws to be found.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # The tensor is held so that its address is not given to another while we record.
-        self._last: dict[int, tuple[Tensor, Callable[[Tensor], Any]]] = {}
+        # address → tensor, its draw, its values after it; the tensor is held so that no other gets its address
+        self._draws: dict[int, tuple[Tensor, Callable[[Tensor], Any], Tensor]] = {}
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name.endswith("_") and not name.endswith("__") and args and isinstance(args[0], Tensor):
-            tensor, rest = args[0], args[1:]
-            if name in DRAWS and kwargs.get("generator") is None:
-                self._last[tensor.data_ptr()] = (tensor, lambda other: func(other, *rest, **kwargs))
-            elif name != "requires_grad_":
-                self._last.pop(tensor.data_ptr(), None)
-        return func(*args, **kwargs)
+        kwargs = dict(kwargs or {})
+        result = func(*args, **kwargs)
+        if getattr(func, "__name__", "") in DRAWS and kwargs.get("generator") is None:
+            # some functions of nn.init come here whole, with the tensor as a keyword, and their inner calls do not
+            tensor, rest = (args[0], args[1:]) if args else (kwargs.pop("tensor"), ())
+            self._draws[tensor.data_ptr()] = (
+                tensor,
+                lambda other: func(other, *rest, **kwargs),
+                tensor.detach().clone(),
+            )
+        return result
 
     def redraw(self, module: nn.Module, seed: int) -> None:
         """Draw every recorded parameter and buffer again, each under the seed of its own name."""
         with torch.no_grad():
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-                drawn, draw = self._last.get(tensor.data_ptr(), (None, None))
-                if draw is not None and drawn is not None and drawn.shape == tensor.shape:
+                _, draw, left = self._draws.get(tensor.data_ptr(), (None, None, None))
+                if draw is not None and left is not None and torch.equal(tensor, left):
                     torch.default_generator.manual_seed(seed_of(seed, name))
                     draw(tensor)
 

@@ -54,6 +54,8 @@ def main() -> None:
     except BrokenPipeError:  # whoever read our words has stopped reading, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:  # a folder or a file that Hydra or we could not make; what a training meets is RunFailed
+        sys.exit(_say(f"{error.filename}: {error.strerror}. Free the place, or set paths.outputs.", 2))
     except KeyboardInterrupt:
         sys.exit(_say("Stopped. The same command goes on from the last checkpoint.", 130))
     finally:
@@ -77,6 +79,8 @@ def job(config: DictConfig) -> float | None:
             if not any(empty.iterdir()):
                 empty.rmdir()
         _errors.append(error)
+        if not alone and isinstance(error, BadInput):
+            log.error("%s: %s", folder.name, error)
         return None  # a sweep's other runs go on; the folder says why this one did not
     if alone:
         log.info(

@@ -1,5 +1,6 @@
 """The language model: token embedding + position embedding → blocks around the aggregation → lm_head."""
 
+import math
 from collections.abc import Callable, Iterable
 
 import torch
@@ -71,7 +72,11 @@ class LanguageModel(nn.Module):
                 f"model.n_embd={n_embd} with model.lm_head=false: the embedding is then the table of logits, "
                 f"with as many channels as the vocabulary ({vocab_size}). Set model.n_embd=null."
             )
-        channels = (n_embd if lm_head else vocab_size) or 0
+        if lm_head and n_embd is None:
+            raise BadInput("model.n_embd=null goes with model.lm_head=false only: give a number of channels.")
+        if init_std is not None and not 0 <= init_std < math.inf:
+            raise BadInput(f"model.init_std={init_std} must be a finite number, 0 or more, or null for PyTorch's own.")
+        channels = n_embd if lm_head and n_embd is not None else vocab_size
         for name, size in (("n_embd", channels), ("n_layer", n_layer), ("n_head", n_head)):
             if size < 1:
                 raise BadInput(f"model.{name}={size} must be at least 1.")

@@ -4,7 +4,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,15 +70,16 @@ class Sweep:
 
     Args:
         folders: of the runs, in the order in which they are launched.
+        passed: those among them that are passed over, since they are finished.
         console: gets a line for each run that ends.
     """
 
-    def __init__(self, folders: Sequence[Path], console: Console) -> None:
+    def __init__(self, folders: Sequence[Path], passed: Collection[Path], console: Console) -> None:
         self.folders = list(dict.fromkeys(folders))
         self.console = console
         self.began = time.time()
         self._ended: set[Path] = set()
-        self._passed = {folder for folder in self.folders if is_finished(folder)}
+        self._passed = set(passed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -108,7 +109,7 @@ class Sweep:
             came_to = (
                 f"val/loss {summary['val_loss']:.4f}  {summary['chars_per_second']:>9,.0f} chars/s"
                 if summary["status"] == "finished"
-                else f"FAILED: {summary['error']['message']}"
+                else f"FAILED: {summary['error']['type']}: {summary['error']['message']}"
             )
             name = f"{summary['label']} seed={summary['seed']}"
             count = f"{done + len(self._passed)}/{len(self.folders)}"
@@ -153,7 +154,8 @@ class SweepCallback(Callback):
             for job in configs:
                 check(job)
             folders = [Path(job.paths.outputs) / job.experiment_name / _run_id(job) for job in configs]
-        current = Sweep(folders, Console())
+        passed = [f for f, job in zip(folders, configs, strict=True) if is_finished(f) and not job.force]
+        current = Sweep(folders, passed, Console())
         current.start()
 
 

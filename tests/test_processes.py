@@ -1,0 +1,81 @@
+"""Several processes train one run as one process would, and end together when one of them breaks."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from .command import train_py
+from .wandb_file import wandb_runs
+
+# Breaks in its third training step, in one of the processes.
+BREAKS = """
+import os
+from trilab.agg.softmax import SoftmaxMean
+
+class Breaks(SoftmaxMean):
+    def __init__(self, n_embd: int, block_size: int, *, rank: int, how: str) -> None:
+        super().__init__(n_embd, block_size)
+        self.rank, self.how, self.calls = rank, how, 0
+
+    def forward(self, x):
+        self.calls += self.training
+        if self.calls == 3 and int(os.environ["RANK"]) == self.rank:
+            if self.how == "kill":
+                os.kill(os.getpid(), 9)
+            raise RuntimeError("broken on purpose")
+        return super().forward(x)
+"""
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "chars_per_second"} for row in rows]
+
+
+def test_two_processes_read_the_same_windows_as_one_and_leave_one_run(tmp_path: Path, text: Path) -> None:
+    command = ("agg=attention", "data.val_chars=64", "logger=wandb", "seed=0")
+    alone = train_py(tmp_path, *command, "logger=none", "experiment_name=one", text=text)
+    both = train_py(tmp_path, *command, "trainer=ddp", "experiment_name=two", text=text)
+    assert (alone.code, both.code) == (0, 0), both.err
+    [one] = alone.outputs.glob("one/*/")
+    [two] = both.outputs.glob("two/*/")
+    assert [row.keys() for row in metrics(two)] == [row.keys() for row in metrics(one)]
+    for ours, theirs in zip(metrics(two), metrics(one), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+    assert {path.name for path in two.iterdir()} - {"console.log"} == {path.name for path in one.iterdir()}
+    [run] = wandb_runs(both.outputs)
+    assert (run.name, run.group, run.exit_code) == ("attention-seed0", "two", 0)
+    assert [row["val/loss"] for row in run.history if "val/loss" in row] == [
+        row["val/loss"] for row in metrics(two) if "val/loss" in row
+    ]
+
+
+@pytest.mark.slow
+def test_a_sweep_of_runs_on_two_processes_leaves_a_folder_and_a_wandb_run_each(tmp_path: Path, text: Path) -> None:
+    done = train_py(tmp_path, "-m", "agg=softmax,table", "trainer=ddp", "logger=wandb", text=text)
+    assert done.code == 0, done.err
+    assert [path.name.partition("-")[0] for path in done.runs] == ["softmax", "table"]
+    assert [run.exit_code for run in wandb_runs(done.outputs)] == [0, 0]
+    assert "2 finished" in done.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["raise", "kill"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_breaks_ends_all_and_the_run_is_recorded_as_failed(
+    tmp_path: Path, text: Path, rank: int, how: str
+) -> None:
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    began = time.monotonic()
+    done = train_py(
+        tmp_path, "agg._target_=breaks.Breaks", f"+agg.rank={rank}", f"+agg.how={how}", "trainer=ddp", text=text
+    )
+    assert done.code == 1
+    assert time.monotonic() - began < 90
+    summary = json.loads((done.run / "summary.json").read_text())
+    assert summary["status"] == "failed"
+    assert summary["error"]["message"]
+    if how == "raise":
+        assert "broken on purpose" in (done.run / "console.log").read_text()

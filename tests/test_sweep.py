@@ -1,0 +1,173 @@
+"""Many runs from one command: all of them, compared at the end, none spoiled by another."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .command import train_py
+from .conftest import STRATEGIES, Outcome
+
+Train = Callable[..., Outcome]
+COLUMNS = "agg,n_seeds,val_loss_mean,val_loss_std,diff_to_baseline,n_params,chars_per_second"
+
+FAILS = """
+import sys
+from trilab.agg.softmax import SoftmaxMean
+
+class Fails(SoftmaxMean):
+    def __init__(self, n_embd: int, block_size: int, *, how: str) -> None:
+        super().__init__(n_embd, block_size)
+        if how == "raise":
+            raise RuntimeError("as asked")
+        if how == "exit":
+            sys.exit(0)
+"""
+
+
+def summaries(done: Outcome) -> list[dict[str, Any]]:
+    return [json.loads((run / "summary.json").read_text()) for run in done.runs]
+
+
+def rows(experiment: Path) -> list[dict[str, str]]:
+    with (experiment / "report.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_combination_is_trained_and_strategies_are_compared(train: Train) -> None:
+    done = train("-m", "agg=none,softmax", "seed=0,1")
+    assert done.code == 0
+    assert sorted((s["agg"], s["seed"], s["status"]) for s in summaries(done)) == [
+        ("none", 0, "finished"),
+        ("none", 1, "finished"),
+        ("softmax", 0, "finished"),
+        ("softmax", 1, "finished"),
+    ]
+    report = done.outputs / "default" / "report.csv"
+    assert report.read_text().splitlines()[0] == COLUMNS
+    means = {agg: sum(s["val_loss"] for s in summaries(done) if s["agg"] == agg) / 2 for agg in ("none", "softmax")}
+    for row in rows(report.parent):
+        assert row["n_seeds"] == "2"
+        assert float(row["val_loss_mean"]) == pytest.approx(means[row["agg"]], abs=1e-12)
+        assert float(row["val_loss_std"]) > 0  # seed 0 is not seed 1
+        assert float(row["diff_to_baseline"]) == pytest.approx(means[row["agg"]] - means["none"], abs=1e-12)
+        assert f"{float(row['val_loss_mean']):.4f}" in done.out
+    assert "default: 4 finished" in done.out
+    assert "    4/4  " in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["agg=attention", "agg.n_head=1,5,2"], "BadInput"),
+        (["agg._target_=fails.Fails", "+agg.how=not,raise,never"], "RuntimeError"),
+        (["agg._target_=fails.Fails", "+agg.how=not,exit,never"], "SystemExit"),
+        (["agg=softmax", "optim.lr=0.01,1e30,0.02"], "Diverged"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_run_that_fails_is_named_and_recorded_and_stops_no_other(
+    train: Train, tmp_path: Path, arguments: list[str], error: str
+) -> None:
+    (tmp_path / "fails.py").write_text(FAILS)
+    done = train("-m", *arguments)
+    assert done.code == 1
+    assert sorted(summary["status"] for summary in summaries(done)) == ["failed", "finished", "finished"]
+    [(failed, summary)] = [
+        (run, s) for run, s in zip(done.runs, summaries(done), strict=True) if s["status"] == "failed"
+    ]
+    assert summary["error"]["type"] == error
+    assert summary["error"]["traceback"].startswith("Traceback")
+    assert f"1 of 3 runs did not finish: {failed.name}" in done.out
+    assert f"FAILED: {error}: " in done.out
+    finished = [run / "summary.json" for run in done.runs if run != failed]
+    before = [path.stat().st_mtime_ns for path in finished]
+    again = train("-m", *arguments)
+    assert again.code == 1
+    assert [path.stat().st_mtime_ns for path in finished] == before
+    assert "3 runs, 2 of them finished already" in again.out
+
+
+def test_force_trains_a_finished_sweep_anew_and_counts_it_so(train: Train) -> None:
+    assert train("-m", "agg=none,softmax").code == 0
+    again = train("-m", "agg=none,softmax", "force=true")
+    assert again.code == 0
+    assert "finished already" not in again.out
+    assert "    2/2  " in again.out
+
+
+def test_glob_composes_every_strategy_there_is(train: Train) -> None:
+    done = train("-m", "agg=glob(*)", "callbacks.sample_chars=0", "trainer.max_steps=2")
+    assert done.code == 0
+    assert sorted(str(summary["agg"]) for summary in summaries(done)) == STRATEGIES
+    assert len(rows(done.outputs / "default")) == len(STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["agg=none,softmax", "sede=1"], "sede is not a key. Did you mean seed?"),
+        (["agg=none,window", "+agg.size=3"], "agg.size is not a key"),
+        (["agg=none,nope"], "nope"),
+        (["optim.lr=0.1,0"], "optim.lr=0.0 must be"),
+        (["seed=0,-1"], "seed=-1 must lie between"),
+        (["data.path=nowhere.txt,text.txt"], "nowhere.txt does not exist"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_key_or_value_that_is_wrong_in_one_run_is_refused_before_any_begins(
+    train: Train, arguments: list[str], said: str
+) -> None:
+    done = train("-m", *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert not done.runs
+    assert not list(done.outputs.glob("*/*"))
+
+
+def test_a_run_has_the_same_bits_alone_in_a_sweep_and_beside_others(train: Train, tmp_path: Path, text: Path) -> None:
+    knobs = ("agg=attention", "model.dropout=0.1")
+    alone = train(*knobs, "seed=1", "experiment_name=alone")
+    serial = train("-m", *knobs, "seed=0,1", "experiment_name=serial")
+    beside = train_py(
+        tmp_path,
+        *("-m", *knobs, "seed=0,1", "experiment_name=beside", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
+        text=text,
+    )
+    assert (alone.code, serial.code, beside.code) == (0, 0, 0), beside.err
+    assert "beside: 2 finished" in beside.out
+    found = {(run.parent.name, s["seed"]): s["val_loss"] for run, s in zip(beside.runs, summaries(beside), strict=True)}
+    assert found.keys() == {("alone", 1), ("serial", 0), ("serial", 1), ("beside", 0), ("beside", 1)}
+    assert found["alone", 1] == found["serial", 1] == found["beside", 1]
+    assert found["serial", 0] == found["beside", 0] != found["serial", 1]
+
+
+@pytest.mark.slow
+def test_joblib_names_a_failed_run_and_exits_with_1(tmp_path: Path, text: Path) -> None:
+    (tmp_path / "fails.py").write_text(FAILS)
+    done = train_py(
+        tmp_path,
+        *("-m", "agg._target_=fails.Fails", "+agg.how=not,exit,raise,never"),
+        *("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
+        text=text,
+    )
+    assert done.code == 1
+    assert sorted(summary["status"] for summary in summaries(done)) == ["failed", "failed", "finished", "finished"]
+    assert "2 of 4 runs did not finish: " in done.out
+
+
+@pytest.mark.slow
+def test_the_ablation_trains_ten_strategies_on_three_seeds_and_compares_them(tmp_path: Path, text: Path) -> None:
+    done = train_py(tmp_path, "-m", "experiment=part03", "trainer.max_steps=4", text=text, timeout=300)
+    assert done.code == 0, done.err
+    assert len(done.runs) == 30
+    table = {row["agg"]: row for row in rows(done.outputs / "part03")}
+    assert sorted(table) == STRATEGIES
+    assert {row["n_seeds"] for row in table.values()} == {"3"}
+    assert float(table["none"]["diff_to_baseline"]) == 0
+    for same in ("loop", "matmul", "cumsum"):
+        assert float(table[same]["val_loss_mean"]) == pytest.approx(float(table["softmax"]["val_loss_mean"]), abs=1e-4)
