@@ -33,7 +33,7 @@ ablation: $(DONE) ## the main job: ten strategies, three seeds, a table (minutes
 	$(BIN)/python train.py -m experiment=part03
 
 lecture: $(DONE) ## every rung of the lecture's ladder, from bigram to LayerNorm
-	$(BIN)/python train.py -m 'experiment/lecture=glob(*)'
+	$(BIN)/python train.py -m 'experiment/lecture=glob(*)' hydra/launcher=joblib
 
 test: lint ## all that is quick: style, types, walls, tests (minutes)
 	$(PYTEST) -m "not slow"

@@ -32,9 +32,14 @@ def test_an_exception_leaves_the_old_file_and_no_litter(
     target = tmp_path / "a.txt"
     if old is not None:
         target.write_bytes(old)
-    with pytest.raises(error), replacing(target) as file:
-        file.write(b"half")
-        raise error
+
+    def broken_off() -> None:
+        with replacing(target) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        broken_off()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == ({"a.txt": old} if old else {})
 
 

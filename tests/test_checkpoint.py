@@ -14,7 +14,8 @@ from trilab.errors import BadInput
 
 def content(**more: Any) -> dict[str, Any]:
     weights = {"model.lm_head.weight": torch.arange(3.0), "validation.nats": torch.zeros(())}
-    return {"state_dict": weights, "trilab": describe({"seed": 0}, "\n ab"), **more}
+    state = {"step": 4, "best": {"val_loss": 2.5, "step": 2}}
+    return {"state_dict": weights, "trilab": describe({"seed": 0}, "\n ab") | state, **more}
 
 
 class Pickled:
@@ -30,8 +31,17 @@ class Pickled:
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     AtomicCheckpoints().save_checkpoint(content(), tmp_path / "a" / "last.ckpt")
     found = load(tmp_path / "a" / "last.ckpt")
-    assert found["trilab"] == {"version": VERSION, "config": {"seed": 0}, "vocabulary": "\n ab"}
+    assert found["trilab"].items() >= {"version": VERSION, "config": {"seed": 0}, "vocabulary": "\n ab"}.items()
     assert torch.equal(found["state_dict"]["model.lm_head.weight"], torch.arange(3.0))
+
+
+@pytest.mark.parametrize("part", ["config", "vocabulary", "step", "best"])
+def test_a_checkpoint_that_lacks_a_part_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
+    whole = content()
+    del whole["trilab"][part]
+    torch.save(whole, tmp_path / "last.ckpt")
+    with pytest.raises(BadInput, match=f"is not complete: it holds no {part}"):
+        load(tmp_path / "last.ckpt")
 
 
 def test_the_model_s_weights_come_under_the_model_s_own_names() -> None:
@@ -107,7 +117,7 @@ def code_in_a_bare_pickle(path: Path) -> None:
     ("make", "said"),
     [
         (missing, "there is no such file"),
-        (folder, "there is no such file"),
+        (folder, "is a folder"),
         (empty, "is not a readable checkpoint"),
         (text, "is not a readable checkpoint"),
         (truncated, "is not a readable checkpoint"),

@@ -35,7 +35,7 @@ def test_the_prompt_is_kept_and_count_ids_of_the_vocabulary_follow(
     assert written.shape == (2, time + count)
     assert written.dtype == torch.int64
     assert torch.equal(written[:, :time], prompt(2, time))
-    assert 0 <= written.min()
+    assert written.min() >= 0
     assert written.max() < V
 
 

@@ -95,6 +95,22 @@ def test_a_frozen_buffer_is_a_function_of_seed_and_name_too() -> None:
     assert not torch.equal(flat[0], affinities(seed=8)[0])
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_a_class_draws_first_does_not_shift_what_it_draws_next(frozen: bool) -> None:
+    def drawn(before: int) -> Tensor:
+        module = nn.Module()
+        with named_draws(module, 7):
+            module.before = nn.ModuleList(nn.Linear(3, 3) for _ in range(before))
+            values = torch.empty(5).normal_()
+            if frozen:
+                module.register_buffer("values", values)
+            else:
+                module.values = nn.Parameter(values)
+        return module.state_dict()["values"]
+
+    assert torch.equal(drawn(0), drawn(2))
+
+
 def test_pytorch_s_own_distributions_are_kept() -> None:
     model = build(SelfAttention, n_embd=64, mlp=True)
     assert abs(model.token_embedding_table.weight.std().item() - 1) < 0.1
@@ -224,8 +240,12 @@ def test_seeds_of_names_are_stable_and_distinct() -> None:
 
 
 def test_a_constructor_that_fails_leaves_the_global_random_state_alone() -> None:
+    def failing() -> None:
+        with named_draws(nn.Module(), 7):
+            torch.rand(3)
+            raise RuntimeError("on purpose")
+
     before = torch.get_rng_state()
-    with pytest.raises(RuntimeError, match="on purpose"), named_draws(nn.Module(), 7):
-        torch.rand(3)
-        raise RuntimeError("on purpose")
+    with pytest.raises(RuntimeError, match="on purpose"):
+        failing()
     assert torch.equal(torch.get_rng_state(), before)

@@ -45,7 +45,7 @@ def test_a_hand_computed_case() -> None:
 
 def test_accuracy_is_the_share_of_likeliest_guesses_that_are_right() -> None:
     logits = nn.functional.one_hot(torch.tensor([[0, 1, 2, 3], [4, 4, 4, 4]]), 5).float()
-    assert measured(Accuracy(), (logits, torch.tensor([[0, 1, 2, 0], [4, 0, 0, 0]]))) == 0.5
+    assert measured(Accuracy(), (logits, torch.tensor([[0, 1, 2, 0], [4, 4, 0, 3]]))) == 5 / 8
 
 
 @pytest.mark.parametrize("metric", ALL)

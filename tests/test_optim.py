@@ -47,7 +47,7 @@ def test_adamw_gets_the_rate_betas_and_eps() -> None:
 
 
 # warm-up over steps 0 … 3, then 101 steps of cosine, 4 … 104, from 1 to 0.1
-COSINE = Optim(lr=0.01, schedule="cosine", warmup_steps=4, min_lr=0.001)
+COSINE = Optim(lr=0.01, schedule="cosine", warmup_steps=4, min_lr_ratio=0.1)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ COSINE = Optim(lr=0.01, schedule="cosine", warmup_steps=4, min_lr=0.001)
         (200, 0.1),
     ],
 )
-def test_the_rate_warms_up_and_falls_along_a_cosine_to_min_lr_at_the_last_step(step: int, factor: float) -> None:
+def test_the_rate_warms_up_and_falls_along_a_cosine_to_its_lowest_at_the_last_step(step: int, factor: float) -> None:
     assert lr_factor(step, COSINE, max_steps=105) == pytest.approx(factor, rel=1e-9)
 
 
@@ -80,7 +80,7 @@ def test_without_warm_up_the_first_step_has_the_whole_rate() -> None:
 
 @pytest.mark.parametrize(("warmup_steps", "max_steps"), [(0, 1), (5, 5), (5, 3), (4, 5)])
 def test_every_step_of_a_short_training_has_a_rate_within_bounds(warmup_steps: int, max_steps: int) -> None:
-    optim = Optim(schedule="cosine", warmup_steps=warmup_steps, min_lr=1e-3)
+    optim = Optim(schedule="cosine", warmup_steps=warmup_steps, min_lr_ratio=0.1)
     assert all(0.1 <= lr_factor(step, optim, max_steps) <= 1 for step in range(max_steps))
 
 
@@ -105,7 +105,7 @@ def test_the_rate_is_above_zero_at_every_step_that_trains() -> None:
         ({"weight_decay": math.nan}, "optim.weight_decay=nan"),
         ({"schedule": "linear"}, "optim.schedule=linear is not known: constant or cosine"),
         ({"warmup_steps": -1}, "optim.warmup_steps=-1"),
-        ({"min_lr": 1.0}, "optim.min_lr=1.0 must lie between 0 and optim.lr=0.01"),
+        ({"min_lr_ratio": 1.5}, "optim.min_lr_ratio=1.5 must lie in [0, 1]"),
         ({"grad_clip": 0.0}, "optim.grad_clip=0.0"),
         ({"grad_clip": math.nan}, "optim.grad_clip=nan"),
     ],

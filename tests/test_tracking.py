@@ -38,6 +38,7 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setattr(logging.getLogger("trilab"), "handlers", [])  # an earlier test's, which writes where it ran
     yield
     wandb.teardown()
 

@@ -29,19 +29,27 @@ def load(path: Path) -> dict[str, Any]:
     Raises:
         BadInput: no such file, not a checkpoint, or one that trilab did not write.
     """
+    if path.is_dir():
+        raise BadInput(f"ckpt={path} is a folder; name the file, such as {path / 'checkpoints' / 'last.ckpt'}.")
     if not path.is_file():
         raise BadInput(f"ckpt={path}: there is no such file.")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what a foreign or broken file makes the reader raise can be anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"ckpt={path} is not a readable checkpoint: {reason}") from error
+        raise BadInput(
+            f"ckpt={path} is not a readable checkpoint ({type(error).__name__}): cut off, a file of another kind, or "
+            "one that holds code, which is never run. Give a .ckpt file that trilab wrote."
+        ) from error
     if not isinstance(content, dict) or not isinstance(content.get("trilab"), dict):
         raise BadInput(f"ckpt={path} was not written by trilab: it holds no vocabulary and no config.")
     if content["trilab"].get("version") != VERSION:
         raise BadInput(
             f"ckpt={path} has format version {content['trilab'].get('version')}; this trilab reads version {VERSION}."
         )
+    missing = [name for name in ("config", "vocabulary", "step", "best") if name not in content["trilab"]]
+    missing += [name for name in ("state_dict",) if name not in content]
+    if missing:
+        raise BadInput(f"ckpt={path} is not complete: it holds no {', no '.join(missing)}.")
     return content
 
 

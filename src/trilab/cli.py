@@ -1,6 +1,7 @@
 """`trilab …`: everything that is not a training key. Each command imports what it needs when it is called."""
 
 import argparse
+import io
 import sys
 from pathlib import Path
 
@@ -17,6 +18,8 @@ def main() -> None:
         train()
         return
     arguments = _parser().parse_args()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for characters that the terminal cannot show
     try:
         arguments.command(arguments)
     except BadInput as error:
@@ -39,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
     generate = commands.add_parser("generate", help="text from a finished run")
     generate.add_argument("run", type=Path, help="a run's folder, or a checkpoint")
-    generate.add_argument("--prompt", default="\n", help="how the text begins (default: a line end)")
+    generate.add_argument("--prompt", help="how the text begins (default: a line end)")
     generate.add_argument("--tokens", type=int, default=500, help="characters to write (default: 500)")
     generate.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest each time (default: 1)")
     generate.add_argument("--seed", type=int, default=1337, help="of the draws (default: 1337)")

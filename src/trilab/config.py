@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 
@@ -188,9 +188,10 @@ def _in_range(config: Config) -> None:
         raise BadInput(f"callbacks.sample_chars={config.callbacks.sample_chars} must be 0 or more.")
     if not 0 <= config.seed < 2**63:
         raise BadInput(f"seed={config.seed} must lie between 0 and 2^63 - 1.")
-    if not re.fullmatch(r"[\w-][\w.-]*", config.experiment_name):
+    if not re.fullmatch(r"[\w-][\w.-]*", config.experiment_name) or config.experiment_name == "wandb":
         raise BadInput(
-            f"experiment_name={config.experiment_name!r} names a folder: letters, digits, '_', '-' and '.' only."
+            f"experiment_name={config.experiment_name!r} names a folder: letters, digits, '_', '-' and '.' only, and "
+            "not wandb, where W&B keeps its runs."
         )
     if config.logger.name not in ("wandb", "none"):
         raise BadInput(f"logger.name={config.logger.name} is not known: wandb or none.")
@@ -213,7 +214,8 @@ def bind(section: Mapping[str, Any], where: str, *, given: tuple[str, ...] = ())
     target = _imported(str(section["_target_"]), f"{where}._target_")
     knobs = {key: value for key, value in section.items() if key != "_target_"}
     parameters = inspect.signature(target).parameters
-    allowed = [name for name in parameters if name not in given]
+    swallowing = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    allowed = [name for name, it in parameters.items() if name not in given and it.kind not in swallowing]
     for key in knobs:
         if key not in allowed:
             raise BadInput(_unknown(f"{where}.{key}", key, allowed, f"{section['_target_']} takes"))
@@ -269,6 +271,8 @@ def _converted(value: Any, hint: Any, where: str) -> Any:
     if hint is Any:
         return value
     options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    if type(value) in options or any(value in typing.get_args(o) for o in options if typing.get_origin(o) is Literal):
+        return value
     for option in options:
         kind = typing.get_origin(option) or option
         if value is None and kind is type(None):

@@ -28,6 +28,7 @@ class CharData(LightningDataModule):
         val_chars: about how many characters one validation batch holds.
         max_steps: optimizer steps of the whole training.
         accumulate: micro-steps per optimizer step.
+        world_size: processes, to refuse at once what cannot be dealt to them.
     Raises:
         BadInput: a split too short for a window, a batch larger than there are windows or not divisible, one
             distinct character only.

@@ -75,7 +75,7 @@ def attend(config: Config, folder: Path, *, console: Console | None, alone: bool
 def train_and_record(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
     """Train in this process and write config.yaml, log and summary.json. See `attend`."""
     first = int(os.environ.get("RANK", "0")) == 0
-    summary: dict[str, Any] = {"agg": config.strategy, "label": config.name, "seed": config.seed}
+    summary = _named(config)
     began = time.time()
     with _logged_to(folder / "log" if first else None):
         try:
@@ -92,11 +92,19 @@ def train_and_record(config: Config, folder: Path, *, console: Console | None, a
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
             if first and "status" in summary:
-                summary |= {"seconds": time.time() - began, **_provenance()}
-                save(config, folder / "config.yaml")
-                with replacing(folder / "summary.json") as file:
-                    file.write(json.dumps(summary, indent=2).encode())
+                _write_down(summary, config, folder, began)
     return summary
+
+
+def _named(config: Config) -> dict[str, Any]:
+    return {"agg": config.strategy, "label": config.name, "seed": config.seed}
+
+
+def _write_down(summary: dict[str, Any], config: Config, folder: Path, began: float) -> None:
+    summary |= {"seconds": time.time() - began, **_provenance()}
+    save(config, folder / "config.yaml")
+    with replacing(folder / "summary.json") as file:
+        file.write(json.dumps(summary, indent=2).encode())
 
 
 def _train_in_processes(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
@@ -115,12 +123,16 @@ def _train_in_processes(config: Config, folder: Path, *, console: Console | None
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(config.trainer.devices), "-m", "trilab.worker", str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": str(config.threads), "TRILAB_ALONE": str(int(alone))}
+    began = time.time()
     with (folder / "console.log").open("w") as output:
         code = subprocess.run(command, env=environment, stdout=None if console else output, stderr=output).returncode
     summary = summary_of(folder)
-    if summary is None or summary["status"] != "finished":
-        said = summary["error"]["message"] if summary else f"a process ended with exit code {code}"
-        raise RunFailed(f"{said}; see {folder / 'console.log'}")
+    if summary is None:  # killed before it could write down why
+        error = {"type": "RunFailed", "message": f"a process was killed (exit code {code})", "traceback": ""}
+        summary = {**_named(config), "status": "failed", "error": error}
+        _write_down(summary, config, folder, began)
+    if summary["status"] != "finished":
+        raise RunFailed(f"{summary['error']['message']}; see {folder / 'console.log'}")
     return summary
 
 

@@ -28,6 +28,8 @@ def generate(
         if temperature == 0:
             following = logits.argmax(-1, keepdim=True)
         else:
-            following = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
+            # the largest becomes 0, so that no temperature overflows
+            scaled = (logits - logits.amax(-1, keepdim=True)) / temperature
+            following = torch.multinomial(scaled.softmax(-1), 1, generator=generator)
         tokens = torch.cat([tokens, following], dim=1)
     return tokens

@@ -7,7 +7,10 @@ from typing import Any
 
 # Keys that cannot change a result: two runs that differ only in these are the same run.
 WITHOUT_EFFECT = frozenset(
-    {"callbacks", "check", "ckpt", "data.path", "experiment_name", "force", "label", "logger", "paths", "retry"}
+    {
+        *("callbacks", "check", "ckpt", "data.path", "experiment_name", "force", "label", "logger", "paths", "retry"),
+        *("trainer.checkpoint_every", "trainer.log_every"),
+    }
 )
 
 
@@ -30,7 +33,7 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """One line, "key was 1 and is now 2", for each key that can change a result and differs."""
     old, new = flat(was), flat(now)
     return [
-        f"{key} was {old.get(key)} and is now {new.get(key)}"
+        f"{key} was {old.get(key, 'not set')} and is now {new.get(key, 'not set')}"
         for key in sorted({*old, *new})
         if old.get(key) != new.get(key)
     ]
@@ -48,4 +51,4 @@ def run_name(name: str, seed: int, tree: Mapping[str, Any], text_sha256: str) ->
     """
     determined = json.dumps([flat(tree), text_sha256], sort_keys=True)
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)
-    return f"{safe}-seed{seed}-{hashlib.sha256(determined.encode()).hexdigest()[:8]}"
+    return f"{safe[:100]}-seed{seed}-{hashlib.sha256(determined.encode()).hexdigest()[:8]}"

@@ -1,5 +1,6 @@
 """Command line → Hydra → runs. Torch is imported only when a run is about to start: help and errors are quick."""
 
+import io
 import logging
 import os
 import re
@@ -105,7 +106,7 @@ def _explained(error: Exception) -> str:
     given = [f"+{a}" if a.startswith(f"{unknown[1]}=") else a for a in sys.argv[1:] if not a.startswith("-")]
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            sweep.check(read(sweep.plain(hydra.compose("train", given))))
+            sweep.check(read(sweep.plain(hydra.compose("train", sweep.combinations(given)[0]))))
     except BadInput as better:
         return str(better)
     except (HydraException, OmegaConfBaseException):
@@ -121,6 +122,8 @@ def _forget() -> None:
 
 def _speak() -> None:
     """What we say of a run goes to the terminal as it is, with nothing before it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that it cannot show must not end a training
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.handlers = [handler]

@@ -136,6 +136,10 @@ class Learner(LightningModule):
         best = checkpoint["trilab"]["best"]
         self.best_val_loss, self.best_step = best["val_loss"], best["step"]
 
+    def lr_of(self, step: int) -> float:
+        """Learning rate that optimizer step number `step` (the first is 1) was taken with."""
+        return self.optim.lr * lr_factor(step - 1, self.optim, self.max_steps)
+
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its rate, moved once per optimizer step."""
         optimizer = adamw(self.model, self.optim)

@@ -5,16 +5,24 @@ exactly what one pass over the whole text gives.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from trilab.loss import summed_nats
 
 
-class Loss(Metric):
+class Sums(Metric):
+    """A metric whose sums and counts keep their dtype when the module around them is put into a lower precision."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
+        return super()._apply(lambda tensor: fn(tensor).to(tensor.dtype), exclude_state)
+
+
+class Loss(Sums):
     """Mean cross-entropy, nats per character."""
 
     full_state_update = False
@@ -57,7 +65,7 @@ class Perplexity(Loss):
         return super().compute().float().exp()
 
 
-class Accuracy(Metric):
+class Accuracy(Sums):
     """Share of characters whose likeliest guess is right."""
 
     full_state_update = False

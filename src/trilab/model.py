@@ -77,9 +77,10 @@ class LanguageModel(nn.Module):
         if init_std is not None and not 0 <= init_std < math.inf:
             raise BadInput(f"model.init_std={init_std} must be a finite number, 0 or more, or null for PyTorch's own.")
         channels = n_embd if lm_head and n_embd is not None else vocab_size
-        for name, size in (("n_embd", channels), ("n_layer", n_layer), ("n_head", n_head)):
+        sizes = {"model.n_embd": channels, "model.n_layer": n_layer, "model.n_head": n_head}
+        for name, size in (sizes | {"data.block_size": block_size}).items():
             if size < 1:
-                raise BadInput(f"model.{name}={size} must be at least 1.")
+                raise BadInput(f"{name}={size} must be at least 1.")
         if mlp_width < 0:
             raise BadInput(f"model.mlp_width={mlp_width} must be 0 or more.")
         if channels % n_head:

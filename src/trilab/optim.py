@@ -17,9 +17,9 @@ class Optim:
         lr: learning rate after warm-up.
         beta1, beta2, eps: AdamW's.
         weight_decay: on matrices (tensors of two or more dimensions); vectors and gains are never decayed.
-        schedule: "constant" or "cosine" (down to min_lr at the last step).
+        schedule: "constant" or "cosine" (down to lr · min_lr_ratio at the last step).
         warmup_steps: steps over which the rate rises linearly from lr / warmup_steps to lr.
-        min_lr: where the cosine ends.
+        min_lr_ratio: where the cosine ends, as a share of lr: so it follows when lr is swept.
         grad_clip: largest gradient norm; None does not clip.
     Raises:
         BadInput: a value that no training can use.
@@ -32,7 +32,7 @@ class Optim:
     weight_decay: float = 0.01
     schedule: str = "constant"
     warmup_steps: int = 0
-    min_lr: float = 0.0
+    min_lr_ratio: float = 0.0
     grad_clip: float | None = None
 
     def __post_init__(self) -> None:
@@ -49,8 +49,8 @@ class Optim:
             raise BadInput(f"optim.schedule={self.schedule} is not known: constant or cosine.")
         if self.warmup_steps < 0:
             raise BadInput(f"optim.warmup_steps={self.warmup_steps} must be 0 or more.")
-        if not 0 <= self.min_lr <= self.lr:
-            raise BadInput(f"optim.min_lr={self.min_lr} must lie between 0 and optim.lr={self.lr}.")
+        if not 0 <= self.min_lr_ratio <= 1:
+            raise BadInput(f"optim.min_lr_ratio={self.min_lr_ratio} must lie in [0, 1].")
         if self.grad_clip is not None and not self.grad_clip > 0:
             raise BadInput(f"optim.grad_clip={self.grad_clip} must be above 0, or null for no clipping.")
 
@@ -74,5 +74,4 @@ def lr_factor(step: int, optim: Optim, max_steps: int) -> float:
     if optim.schedule == "constant":
         return 1.0
     progress = (step - optim.warmup_steps) / max(1, max_steps - 1 - optim.warmup_steps)
-    lowest = optim.min_lr / optim.lr
-    return lowest + (1 - lowest) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return optim.min_lr_ratio + (1 - optim.min_lr_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))

@@ -172,19 +172,19 @@ def build_trainer(config: Config, folder: Path, callbacks: Sequence[Callback]) -
         ) from error
 
 
-def write_text(path: Path, *, prompt: str, count: int, temperature: float, seed: int) -> str:
+def write_text(path: Path, *, prompt: str | None, count: int, temperature: float, seed: int) -> str:
     """Text from a run's best checkpoint, or from the checkpoint named.
 
     Args:
         path: a run's folder or a .ckpt file.
-        prompt: how the text begins; at least one character.
+        prompt: how the text begins, at least one character; None is a line end, or the first of a vocabulary without.
         count: characters to add.
         temperature: 0 takes the likeliest character each time.
         seed: of the draws.
     Raises:
         BadInput: no checkpoint there, a character that the model does not know, a number out of range.
     """
-    if count < 0 or temperature < 0 or not prompt:
+    if count < 0 or not temperature >= 0 or prompt == "":  # a temperature of NaN is neither
         raise BadInput(
             f"tokens={count} and temperature={temperature:g} must be 0 or more, prompt={prompt!r} must not be empty."
         )
@@ -193,6 +193,8 @@ def write_text(path: Path, *, prompt: str, count: int, temperature: float, seed:
     model = build_model(read(content["trilab"]["config"]), len(vocabulary))
     model.load_state_dict(checkpoint.model_weights(content))
     model.eval()
+    if prompt is None:
+        prompt = vocabulary.characters[max(vocabulary.characters.find("\n"), 0)]
     tokens = vocabulary.encode(prompt).long()[None]
     generator = torch.Generator().manual_seed(seed)
     written = generate(model, tokens, count, temperature=temperature, generator=generator)

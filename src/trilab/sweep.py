@@ -12,6 +12,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -150,7 +151,10 @@ class SweepCallback(Callback):
         """Check all runs, then watch them."""
         global current
         with _refusing():
-            configs = [read(plain(job)) for job in _jobs(config)]
+            try:
+                configs = [read(plain(job)) for job in _jobs(config)]
+            except HydraException:
+                return  # Hydra composes the same again before it launches anything, and then says so once
             for job in configs:
                 check(job)
             folders = [Path(job.paths.outputs) / job.experiment_name / _run_id(job) for job in configs]
@@ -167,8 +171,14 @@ def _jobs(config: DictConfig) -> list[DictConfig]:
     loader = GlobalHydra.instance().config_loader()
     params = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
     given = params + list(config.hydra.overrides.task)
-    batches = BasicSweeper.split_arguments(OverridesParser.create(config_loader=loader).parse_overrides(given), None)
-    return [loader.load_sweep_config(config, list(overrides)) for batch in batches for overrides in batch]
+    return [loader.load_sweep_config(config, overrides) for overrides in combinations(given)]
+
+
+def combinations(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of each run that Hydra's own sweeper makes of these: one list if none has several values."""
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    batches = BasicSweeper.split_arguments(parser.parse_overrides(list(overrides)), None)
+    return [list(run) for batch in batches for run in batch]
 
 
 @contextmanager

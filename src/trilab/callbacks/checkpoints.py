@@ -27,6 +27,10 @@ class Checkpoints(Callback):
         self.val_every = val_every
         self._saved = 0
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """What is gone on from is saved already; saving it again amid a step's micro-steps would not be the same."""
+        self._saved = trainer.global_step
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

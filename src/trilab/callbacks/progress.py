@@ -71,7 +71,7 @@ class TrainingProgress(Callback):
         self.train_steps += steps
         self._latest = {
             "train/loss": loss,
-            "lr": trainer.optimizers[0].param_groups[0]["lr"],
+            "lr": learner.lr_of(step),
             "chars_per_second": steps * self.batch_chars / seconds,
         }
         if trainer.is_global_zero:
