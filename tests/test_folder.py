@@ -93,10 +93,10 @@ def test_a_failed_run_keeps_its_traceback_in_summary_and_log(train: Train) -> No
 
 
 def test_a_failed_run_is_tried_anew_by_the_same_command(train: Train, tmp_path: Path) -> None:
-    (tmp_path / "fails.py").write_text(
+    (tmp_path / "fails_once.py").write_text(
         "from pathlib import Path\n"
         "from trilab.agg.softmax import SoftmaxMean\n"
-        "class Fails(SoftmaxMean):\n"
+        "class FailsOnce(SoftmaxMean):\n"
         "    def weights(self, x):\n"
         "        if Path('fail').exists():\n"
         "            raise RuntimeError('as asked')\n"
@@ -105,9 +105,9 @@ def test_a_failed_run_is_tried_anew_by_the_same_command(train: Train, tmp_path: 
         "        return self.weights(x)[0] @ v\n"
     )
     (tmp_path / "fail").touch()
-    assert train("agg._target_=fails.Fails").code == 1
+    assert train("agg._target_=fails_once.FailsOnce").code == 1
     (tmp_path / "fail").unlink()
-    done = train("agg._target_=fails.Fails")
+    done = train("agg._target_=fails_once.FailsOnce")
     assert done.code == 0
     assert is_finished(done.run)
 

@@ -58,6 +58,12 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
+def left_in(outputs: Path) -> list[WandbRun]:
+    """What is on disk once W&B's own process has written it out; finish() does not wait for that."""
+    wandb.teardown()
+    return wandb_runs(outputs)
+
+
 # One sweep of three strategies with no key and no terminal; what it left is looked at from many sides.
 
 
@@ -141,7 +147,7 @@ def test_the_summary_keeps_the_lowest_validation_loss_not_the_last(tmp_path: Pat
     with a_run(tmp_path) as logger:
         for step, loss in enumerate((3.0, 2.0, 2.5)):
             logger.log_metrics({"val/loss": loss, "train/loss": loss}, step=step)
-    [run] = wandb_runs(tmp_path)
+    [run] = left_in(tmp_path)
     assert run.summary["val/loss"] == {"min": 2.0}
     assert run.summary["train/loss"] == 2.5
 
@@ -157,7 +163,7 @@ def test_a_failed_run_is_finished_and_marked_failed(train: Train, arguments: lis
     done = train(*arguments, "logger=wandb")
     assert done.code == 1
     assert json.loads((done.run / "summary.json").read_text())["error"]["type"] == error
-    [run] = wandb_runs(done.outputs)
+    [run] = left_in(done.outputs)
     assert run.exit_code == 1
 
 
@@ -165,7 +171,7 @@ def test_a_failed_run_is_finished_and_marked_failed(train: Train, arguments: lis
 def test_whatever_ends_a_run_finishes_it_as_failed(tmp_path: Path, stop: type[BaseException]) -> None:
     with pytest.raises(stop), a_run(tmp_path):
         raise stop
-    assert [run.exit_code for run in wandb_runs(tmp_path)] == [1]
+    assert [run.exit_code for run in left_in(tmp_path)] == [1]
 
 
 def test_bad_input_to_a_single_run_starts_no_run(train: Train) -> None:
@@ -279,7 +285,7 @@ def test_with_a_key_and_a_server_the_run_is_online(
     assert first["tags"] == ["sum"]
     assert json.loads(first["config"])["agg"] == {"value": {"_target_": "trilab.agg.sum.Sum"}}
     assert said == [f"W&B run: {web.url}/somebody/trilab/runs/{first['name']}"]
-    assert [run.exit_code for run in wandb_runs(tmp_path)] == [0]
+    assert [run.exit_code for run in left_in(tmp_path)] == [0]
 
 
 def test_a_key_that_the_server_refuses_means_offline(
@@ -291,7 +297,7 @@ def test_a_key_that_the_server_refuses_means_offline(
     [line] = said
     assert line.startswith("W&B offline (")
     assert "wandb sync" in line
-    assert 0 in [run.exit_code for run in wandb_runs(tmp_path)]
+    assert 0 in [run.exit_code for run in left_in(tmp_path)]
 
 
 def test_a_key_that_is_none_means_offline(
@@ -303,7 +309,7 @@ def test_a_key_that_is_none_means_offline(
         pass
     [line] = said
     assert line.startswith("W&B offline (")
-    assert [run.exit_code for run in wandb_runs(tmp_path)] == [0]
+    assert [run.exit_code for run in left_in(tmp_path)] == [0]
 
 
 def test_a_server_that_cannot_be_reached_costs_no_time(
@@ -316,7 +322,7 @@ def test_a_server_that_cannot_be_reached_costs_no_time(
     assert time.monotonic() - began < 15
     assert done.code == 0
     assert "W&B offline (127.0.0.1:9 cannot be reached" in done.out
-    assert [run.exit_code for run in wandb_runs(done.outputs)] == [0]
+    assert [run.exit_code for run in left_in(done.outputs)] == [0]
 
 
 HANGS = """
@@ -348,7 +354,7 @@ def test_a_server_that_takes_calls_and_never_answers_costs_seconds(tmp_path: Pat
     start, finished = map(float, done.stdout.split())
     assert start < tracking.CONNECT_TIMEOUT + tracking.INIT_TIMEOUT + 7
     assert ended - finished < 8  # with its reports about itself on, W&B waits here for ten seconds more
-    assert 0 in [run.exit_code for run in wandb_runs(tmp_path)]
+    assert 0 in [run.exit_code for run in left_in(tmp_path)]
 
 
 def test_a_server_lost_in_mid_run_holds_up_the_end_no_longer_than_said(
@@ -364,7 +370,7 @@ def test_a_server_lost_in_mid_run_holds_up_the_end_no_longer_than_said(
         assert time.monotonic() - began < 2
         began = time.monotonic()
     assert time.monotonic() - began < 6
-    [run] = wandb_runs(tmp_path)
+    [run] = left_in(tmp_path)
     assert len(run.history) == 100
 
 
