@@ -321,7 +321,7 @@ def test_a_server_that_cannot_be_reached_costs_no_time(
     done = train("logger=wandb")
     assert time.monotonic() - began < 15
     assert done.code == 0
-    assert "W&B offline (127.0.0.1:9 cannot be reached" in done.out
+    assert "W&B offline (http://127.0.0.1:9 cannot be reached" in done.out
     assert [run.exit_code for run in left_in(done.outputs)] == [0]
 
 

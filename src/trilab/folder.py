@@ -1,6 +1,7 @@
 """One run's life in its folder: who trains it, what is written down, is it finished."""
 
 import importlib.metadata
+import io
 import json
 import logging
 import os
@@ -24,6 +25,17 @@ from trilab.config import Config, save
 from trilab.errors import BadInput
 
 log = logging.getLogger("trilab")
+
+
+def speak() -> None:
+    """What we say of a run goes to the terminal as it is, with nothing before it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that it cannot show must not end a training
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
 
 
 class RunFailed(RuntimeError):
@@ -60,11 +72,11 @@ def attend(config: Config, folder: Path, *, console: Console | None, alone: bool
     """
     if config.force and config.ckpt:
         raise BadInput(f"force=true trains anew and ckpt={config.ckpt} goes on from there: give one of them.")
-    before = summary_of(folder)
-    if before and before.get("status") == "finished" and not config.force:
-        log.info("Finished already, nothing to do (force=true trains it anew).")
-        return before
     with _held(folder):
+        before = summary_of(folder)
+        if before and before.get("status") == "finished" and not config.force:
+            log.info("Finished already, nothing to do (force=true trains it anew).")
+            return before
         for name in ("summary.json", *(("checkpoints", "metrics.jsonl", "log") if config.force else ())):
             _remove(folder / name)
         several = config.trainer.devices * config.trainer.num_nodes > 1 and "RANK" not in os.environ

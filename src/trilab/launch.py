@@ -1,10 +1,10 @@
 """Command line → Hydra → runs. Torch is imported only when a run is about to start: help and errors are quick."""
 
-import io
 import logging
 import os
 import re
 import sys
+import traceback
 from pathlib import Path
 
 import hydra
@@ -18,7 +18,7 @@ from rich.console import Console
 from trilab import sweep
 from trilab.config import read
 from trilab.errors import BadInput
-from trilab.folder import RunFailed, attend
+from trilab.folder import RunFailed, attend, speak
 from trilab.help import keys_in_words
 
 log = logging.getLogger("trilab")
@@ -40,28 +40,40 @@ OmegaConf.register_new_resolver("keys_in_words", lambda *, _root_: keys_in_words
 def main() -> None:
     """Train one run, or with -m a sweep; `--help` tells the rest. Exit code 0, 1 (a run failed) or 2 (bad input)."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra's errors through: they are told here, in one line
-    _speak()
+    speak()
     _forget()
+    code = _launch()
+    if sweep.current is not None:
+        unfinished = sweep.current.end()
+        code = code or unfinished
+    if code:
+        sys.exit(code)
+
+
+def _launch() -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(job)()
         if _errors and sweep.current is None:
             raise _errors[0]
     except BadInput as error:
-        sys.exit(_say(error, 2))
+        return _say(error, 2)
     except (HydraException, OmegaConfBaseException) as error:
-        sys.exit(_say(_explained(error), 2))
+        return _say(_explained(error), 2)
     except RunFailed as error:
-        sys.exit(_say(error, 1))
+        return _say(error, 1)
     except BrokenPipeError:  # whoever read our words has stopped reading, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        return 141
     except OSError as error:  # a folder or a file that Hydra or we could not make; what a training meets is RunFailed
-        sys.exit(_say(f"{error.filename}: {error.strerror}. Free the place, or set paths.outputs.", 2))
+        return _say(f"{error.filename}: {error.strerror}. Free the place, or set paths.outputs.", 2)
+    except Exception:
+        if sweep.current is None:
+            raise
+        traceback.print_exc()  # such as a worker that was killed: what the others came to is still told
+        return 1
     except KeyboardInterrupt:
-        sys.exit(_say("Stopped. The same command goes on from the last checkpoint.", 130))
-    finally:
-        if sweep.current is not None and sweep.current.end():
-            sys.exit(1)
+        return _say("Stopped. The same command goes on from the last checkpoint.", 130)
+    return 0
 
 
 def job(config: DictConfig) -> float | None:
@@ -118,17 +130,6 @@ def _forget() -> None:
     """What an earlier call in this process left."""
     _errors.clear()
     sweep.current = None
-
-
-def _speak() -> None:
-    """What we say of a run goes to the terminal as it is, with nothing before it."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a character that it cannot show must not end a training
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    log.handlers = [handler]
-    log.setLevel(logging.INFO)
-    log.propagate = False
 
 
 def _say(error: Exception | str, code: int) -> int:

@@ -91,7 +91,8 @@ class Learner(LightningModule):
         """
         if not self._losses:
             return math.nan
-        losses = torch.stack(self._losses).double().cpu()
+        # every process has the loss of its own share of a step
+        losses = self.trainer.strategy.reduce(torch.stack(self._losses).double(), reduce_op="mean").cpu()
         steps, self._losses, self._steps = self._steps, [], []
         wrong = (~losses.isfinite()).nonzero()
         if len(wrong):
@@ -117,8 +118,6 @@ class Learner(LightningModule):
             raise Diverged(f"The validation loss is {self.val_loss} after step {step}. Lower optim.lr={self.optim.lr}.")
         if self.val_loss < self.best_val_loss:
             self.best_val_loss, self.best_step = self.val_loss, step
-        # callback_metrics, which the best checkpoint is chosen by, holds float32: ties there must not hide progress
-        self.log_dict({k: torch.tensor(v, dtype=torch.float64) for k, v in values.items()}, logger=False)
         if self.trainer.is_global_zero:
             for logger in self.trainer.loggers:
                 logger.log_metrics(values, step=step)

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -193,9 +194,7 @@ def write_text(path: Path, *, prompt: str | None, count: int, temperature: float
     model = build_model(read(content["trilab"]["config"]), len(vocabulary))
     model.load_state_dict(checkpoint.model_weights(content))
     model.eval()
-    if prompt is None:
-        prompt = vocabulary.characters[max(vocabulary.characters.find("\n"), 0)]
-    tokens = vocabulary.encode(prompt).long()[None]
+    tokens = vocabulary.encode(vocabulary.start if prompt is None else prompt).long()[None]
     generator = torch.Generator().manual_seed(seed)
     written = generate(model, tokens, count, temperature=temperature, generator=generator)
     return vocabulary.decode(written[0].tolist())
@@ -211,6 +210,9 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
     trainer.loggers = loggers
     with _lightning_quiet():
         trainer.fit(learner, datamodule=data, ckpt_path=job.resume and job.resume[0], weights_only=True)
+        if math.isnan(learner.val_loss):  # gone on from the very end: no step was left, its row is written already
+            trainer.loggers = []
+            trainer.validate(learner, datamodule=data, verbose=False)
     measured = {
         "val_loss": learner.val_loss,
         "best_val_loss": learner.best_val_loss,
@@ -263,6 +265,8 @@ def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int]
     if other:
         raise BadInput(f"ckpt={path} belongs to another run: {'; '.join(other)}. Set these as they were.")
     if content["step"] >= config.trainer.max_steps:
+        if not config.ckpt:
+            return path, content["step"]  # stopped between its last step and its summary
         raise BadInput(
             f"ckpt={path} has done {content['step']} steps already; trainer.max_steps={config.trainer.max_steps} "
             "must be more to go on from it."

@@ -127,7 +127,10 @@ class Sweep:
             self._thread.join()
         self._look()
         for experiment in dict.fromkeys(folder.parent for folder in self.folders):
-            report(experiment, console=self.console)
+            try:
+                report(experiment, console=self.console)
+            except BadInput as error:  # nothing to compare: the sweep ended before a run left anything
+                self._print(str(error))
         missing = [folder for folder in self.folders if not is_finished(folder)]
         if missing:
             names = ", ".join(folder.name for folder in missing)

@@ -1,14 +1,16 @@
 """Where metrics go: metrics.jsonl in every run's folder, and W&B. The only file that knows W&B."""
 
+import http.client
 import json
 import logging
 import netrc
 import os
-import socket
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 from urllib.parse import urlsplit
 
 import wandb
@@ -25,7 +27,7 @@ os.environ["WANDB_ERROR_REPORTING"] = "false"
 # Seconds that reaching W&B may cost a run, at its start and at its end.
 CONNECT_TIMEOUT = 3
 INIT_TIMEOUT = 10
-FINISH_TIMEOUT = 30
+FINISH_TIMEOUT = 15
 
 
 class MetricsFile(Logger):
@@ -80,6 +82,30 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+class Wandb(WandbLogger):
+    """Lightning's logger of a W&B run, which stops logging, with one warning, where W&B itself fails.
+
+    W&B works in a process of its own. When that dies, a call raises whatever the broken connection raises.
+    """
+
+    broken = False
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log one step; every other kind of logging comes through here too."""
+        if self.broken:
+            return
+        try:
+            super().log_metrics(dict(metrics), step)
+        except Exception as error:
+            self.broken = True
+            log.warning("W&B stopped (%s: %s); metrics.jsonl goes on.", type(error).__name__, error)
+
+    def log_summary(self, summary: Mapping[str, Any]) -> None:
+        """Keep one value a run."""
+        if not self.broken:
+            self.experiment.summary.update(dict(summary))
+
+
 @contextmanager
 def wandb_run(
     folder: Path,
@@ -92,7 +118,7 @@ def wandb_run(
     job_type: str,
     tags: list[str],
     config: Mapping[str, Any],
-) -> Iterator[WandbLogger]:
+) -> Iterator[Wandb]:
     """One W&B run for one job: always finished, and marked failed where an exception leaves the block.
 
     Online where a key is configured and the server answers, else offline on disk. Nothing here may stop or hold up a
@@ -106,9 +132,9 @@ def wandb_run(
         config: resolved, plain, nested values.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    mode, reason = _reachable(mode)
+    way, reason = _reachable(mode)
 
-    def start(mode: str) -> "wandb.Run":
+    def start(mode: Literal["online", "offline", "disabled"]) -> "wandb.Run":
         return wandb.init(
             dir=folder,
             project=project,
@@ -118,7 +144,7 @@ def wandb_run(
             job_type=job_type,
             tags=tags,
             config=dict(config),
-            mode="online" if mode == "online" else "offline",
+            mode=mode,
             reinit="finish_previous",
             settings=wandb.Settings(
                 silent=True,
@@ -132,61 +158,71 @@ def wandb_run(
         )
 
     try:
-        run = start(mode)
-    except (wandb.errors.CommError, wandb.errors.UsageError, wandb.errors.AuthenticationError) as error:
-        mode, reason = "offline", str(error).splitlines()[0]
-        run = start(mode)
-    if mode == "online":
+        run = start(way)
+    except (wandb.errors.CommError, wandb.errors.UsageError) as error:
+        way, reason = "offline", str(error).splitlines()[0]
+        run = start(way)
+    if way == "online":
         log.info("W&B run: %s", run.url)
+    elif way == "disabled":
+        log.info("W&B is off (%s).", reason)
     else:
         log.info("W&B offline (%s). To upload later: wandb sync %s", reason, Path(run.dir).parent)
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     run.define_metric("val/loss", step_metric="trainer/global_step", summary="min")
     try:
-        yield WandbLogger(experiment=run, log_model=False)
+        yield Wandb(experiment=run, log_model=False)
     except BaseException:
-        run.finish(exit_code=1)
+        _finish(run, 1)
         raise
-    run.finish(exit_code=0)
+    _finish(run, 0)
+
+
+def _finish(run: "wandb.Run", exit_code: int) -> None:
+    try:
+        run.finish(exit_code=exit_code)
+    except Exception as error:  # its process may have died meanwhile, in whatever way
+        log.warning("W&B did not finish its run (%s: %s); the results are in the run's folder.", type(error), error)
 
 
 def log_text(loggers: Iterable[Logger], name: str, text: str, step: int) -> None:
     """A text, such as a sample, to the loggers that can show one."""
     for logger in loggers:
-        if isinstance(logger, WandbLogger):
+        if isinstance(logger, Wandb):
             logger.log_text(name, columns=["step", "text"], data=[[str(step), text]], step=step)
 
 
 def log_summary(loggers: Iterable[Logger], summary: Mapping[str, Any]) -> None:
     """What a run came to, to the loggers that keep one value a run."""
     for logger in loggers:
-        if isinstance(logger, WandbLogger):
-            logger.experiment.summary.update(dict(summary))
+        if isinstance(logger, Wandb):
+            logger.log_summary(summary)
 
 
 def log_picture(loggers: Iterable[Logger], name: str, picture: Image.Image, step: int) -> None:
     """A picture, such as a layer's table of weights, to the loggers that can show one."""
     for logger in loggers:
-        if isinstance(logger, WandbLogger):
+        if isinstance(logger, Wandb):
             logger.log_image(name, images=[picture], step=step)
 
 
-def _reachable(mode: str) -> tuple[str, str]:
-    """("online", "") or ("offline", why). Asks the environment first, then the server's port."""
+def _reachable(mode: str) -> tuple[Literal["online", "offline", "disabled"], str]:
+    """("online", "") or another mode of W&B's and why. Asks the environment first, then the server."""
     asked = os.environ.get("WANDB_MODE", "")
     if asked in ("offline", "dryrun", "disabled"):
-        return "offline", f"WANDB_MODE={asked}"
+        return ("disabled" if asked == "disabled" else "offline"), f"WANDB_MODE={asked}"
     if mode == "offline":
         return "offline", "logger.mode=offline"
-    server = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai")
-    if not (os.environ.get("WANDB_API_KEY") or _netrc_key(server.hostname or "")):
+    url = wandb.setup().settings.base_url  # the environment's, or the one that `wandb login --host` stored
+    if not (os.environ.get("WANDB_API_KEY") or _netrc_key(urlsplit(url).netloc)):
         return "offline", "no key is configured: `wandb login`, or WANDB_API_KEY"
     try:
-        port = server.port or (443 if server.scheme == "https" else 80)
-        socket.create_connection((server.hostname or "", port), timeout=CONNECT_TIMEOUT).close()
-    except OSError as error:
-        return "offline", f"{server.netloc} cannot be reached: {error}"
+        urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT).close()  # minds proxies, as W&B does
+    except urllib.error.HTTPError:
+        pass  # it answers
+    except (OSError, http.client.HTTPException) as error:
+        return "offline", f"{url} cannot be reached: {error}"
     return "online", ""
 
 

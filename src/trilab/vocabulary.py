@@ -54,6 +54,11 @@ class Vocabulary:
             return torch.uint8
         return torch.uint16 if len(self) <= 1 << 16 else torch.int32
 
+    @property
+    def start(self) -> str:
+        """How a text without a prompt begins: with a line end, or the first character where there is none."""
+        return "\n" if "\n" in self.characters else self.characters[0]
+
     def encode(self, text: str, origin: str = "The text") -> Tensor:
         """Token ids of a text, in a few milliseconds a million characters.
 

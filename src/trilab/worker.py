@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from trilab.config import load
-from trilab.folder import train_and_record
+from trilab.folder import speak, train_and_record
 
 
 def main() -> None:
@@ -15,6 +15,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     config = load(folder / "config.yaml")
     alone = os.environ["TRILAB_ALONE"] == "1"
+    if alone:
+        speak()
     console = Console() if alone and os.environ["RANK"] == "0" else None
     train_and_record(config, folder, console=console, alone=alone)
 

@@ -33,8 +33,16 @@ class TrainingProgress(Callback):
 
     @property
     def chars_per_second(self) -> float:
-        """Training speed of this process so far, without validation and checkpoints."""
+        """Training speed so far, over all processes, without validation and checkpoints."""
         return self.train_steps * self.batch_chars / self.train_seconds if self.train_seconds else 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Kept in checkpoints, so that the speed of a run is that of all its parts."""
+        return {"train_seconds": self.train_seconds, "train_steps": self.train_steps}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint's."""
+        self.train_seconds, self.train_steps = state_dict["train_seconds"], state_dict["train_steps"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock and draw the bar."""
@@ -96,6 +104,8 @@ class TrainingProgress(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show the validation loss; start the clock again."""
         assert isinstance(pl_module, Learner)
+        if trainer.state.fn != "fit":
+            return
         self._draw(trainer.global_step, pl_module.val_loss)
         if self._bar is not None:
             self._bar.update(self._task, description=f"val/loss {pl_module.val_loss:.4f}")

@@ -38,9 +38,7 @@ class Samples(Callback):
         assert isinstance(pl_module, Learner)
         if not trainer.is_global_zero:
             return
-        # a line end is the natural place to begin; every vocabulary has a first character
-        start = self.vocabulary.characters.find("\n")
-        tokens = torch.tensor([[max(start, 0)]], device=pl_module.device)
+        tokens = self.vocabulary.encode(self.vocabulary.start).long()[None].to(pl_module.device)
         generator = torch.Generator(pl_module.device).manual_seed(seed_of(self.seed, "sample"))
         with evaluating(pl_module):
             written = generate(pl_module.model, tokens, self.count, generator=generator)
