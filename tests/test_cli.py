@@ -124,10 +124,10 @@ def test_generate_draws_by_the_seed_and_takes_a_checkpoint_too(trilab: Train, tr
     ("arguments", "said"),
     [
         (["--prompt", "abé"], "'é' (U+00E9"),
-        (["--prompt", ""], "prompt='' must not be empty"),
-        (["--temperature", "-1"], "temperature=-1"),
-        (["--temperature", "nan"], "temperature=nan"),
-        (["--tokens", "-1"], "tokens=-1"),
+        (["--prompt", ""], "--prompt is empty"),
+        (["--temperature", "-1"], "--temperature -1 must be"),
+        (["--temperature", "nan"], "--temperature nan must be"),
+        (["--tokens", "-1"], "--tokens -1 must be"),
     ],
 )
 def test_generate_refuses_what_it_cannot_do_in_one_line(
@@ -139,10 +139,12 @@ def test_generate_refuses_what_it_cannot_do_in_one_line(
     assert len(done.err.splitlines()) == 1
 
 
-def test_generate_from_what_is_no_run_names_the_checkpoint_that_is_missing(trilab: Train, tmp_path: Path) -> None:
+def test_generate_from_what_is_no_run_says_what_a_run_has(trilab: Train, tmp_path: Path) -> None:
     done = trilab("generate", tmp_path)
     assert done.code == 2
-    assert str(tmp_path / "checkpoints" / "best.ckpt") in done.err
+    assert f"{tmp_path} is no run: a run's folder has checkpoints/ in it." in done.err
+    (tmp_path / "checkpoints").mkdir()
+    assert str(tmp_path / "checkpoints" / "best.ckpt") in trilab("generate", tmp_path).err
 
 
 def test_generate_begins_by_itself_where_the_text_has_no_line_end(trilab: Train, train: Train, text: Path) -> None:

@@ -152,12 +152,12 @@ def test_a_wrong_value_is_refused_by_its_key_with_what_would_be_right(
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("sed", "sed is not a key. Did you mean seed? the top level has: agg, callbacks,"),
+        ("sed", "sed is not a key. Did you mean seed? The top level has: agg, callbacks,"),
         ("trainer__max_step", "trainer.max_step is not a key. Did you mean trainer.max_steps? trainer has: accel"),
         ("logger__tags", "logger.tags is not a key. logger has: entity, mode, name, project"),
         ("callbacks__sampel_chars", "Did you mean callbacks.sample_chars?"),
         ("paths__output", "Did you mean paths.outputs?"),
-        ("xyzzy", "xyzzy is not a key. the top level has"),
+        ("xyzzy", "xyzzy is not a key. The top level has"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_one_meant_and_all_there_are(

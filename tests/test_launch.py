@@ -1,6 +1,7 @@
 """train.py as a user meets it: one run, knobs, wrong input."""
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -233,3 +234,109 @@ def test_help_names_groups_and_keys_in_words(train: Train) -> None:
     assert done.code == 0
     for words in ("how each position summarises its past", "agg:", "softmax", "max_steps", "experiment=part03"):
         assert words in done.out
+
+
+def test_ctrl_c_leaves_an_unfinished_run_that_the_same_command_finishes(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stops.py").write_text(BREAKS.replace('RuntimeError("broken on purpose")', "KeyboardInterrupt"))
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["agg._target_=stops.Breaks", "trainer.max_steps=6", "trainer.checkpoint_every=2"]
+    (tmp_path / "break").write_text("4")
+    handler = signal.getsignal(signal.SIGINT)
+    stopped = train(*command)
+    signal.signal(signal.SIGINT, handler)
+    assert stopped.code == 130
+    assert stopped.err.strip() == "Stopped. The same command goes on from the run's last checkpoint."
+    assert not (stopped.run / "summary.json").exists()
+    (tmp_path / "break").unlink()
+    assert train(*command).code == 0
+    assert summary(stopped.run)["steps"] == 6
+
+
+def test_ctrl_c_stops_a_sweep_before_its_next_run(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stops.py").write_text(BREAKS.replace('RuntimeError("broken on purpose")', "KeyboardInterrupt"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "break").write_text("2")
+    handler = signal.getsignal(signal.SIGINT)
+    stopped = train("-m", "agg._target_=stops.Breaks", "seed=0,1,2")
+    signal.signal(signal.SIGINT, handler)
+    assert stopped.code == 130
+    assert len(stopped.runs) == 1
+
+
+def broken_off(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *command: str) -> Outcome:
+    """A run of ours that breaks at its fourth step, and can go on."""
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "break").write_text("4")
+    broken = train("agg._target_=breaks.Breaks", "trainer.checkpoint_every=2", *command)
+    (tmp_path / "break").unlink()
+    return broken
+
+
+def test_a_run_that_went_on_from_another_and_was_broken_off_goes_on_from_its_own_checkpoint(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    first = train("agg._target_=breaks.Breaks", "trainer.max_steps=2")
+    ckpt = f"ckpt={first.run / 'checkpoints' / 'last.ckpt'}"
+    longer = ["trainer.max_steps=8", "trainer.log_every=1", "experiment_name=longer", ckpt]
+    assert broken_off(train, tmp_path, monkeypatch, *longer).code == 1
+    again = train("agg._target_=breaks.Breaks", "trainer.checkpoint_every=2", *longer)
+    assert again.code == 0, again.err
+    run = next(run for run in again.runs if run.parent.name == "longer")
+    assert [row["step"] for row in metrics(run) if "train/loss" in row] == [3, 4, 5, 6, 7, 8]
+
+
+def test_the_best_checkpoint_comes_along_when_another_run_goes_on(train: Train) -> None:
+    first = train("agg=attention", "optim.lr=0.5", "trainer.max_steps=4").run
+    best = summary(first)
+    ckpt = f"ckpt={first / 'checkpoints' / 'last.ckpt'}"
+    longer = train("agg=attention", "optim.lr=0.5", "trainer.max_steps=5", "experiment_name=longer", ckpt)
+    run = next(run for run in longer.runs if run.parent.name == "longer")
+    kept = torch.load(run / "checkpoints" / "best.ckpt")["trilab"]
+    assert summary(run)["best_val_loss"] == kept["best"]["val_loss"] <= float(str(best["best_val_loss"]))
+    (first / "checkpoints" / "best.ckpt").unlink()
+    alone = train("agg=attention", "optim.lr=0.5", "trainer.max_steps=6", "experiment_name=alone", ckpt)
+    run = next(run for run in alone.runs if run.parent.name == "alone")
+    assert summary(run)["best_step"] == torch.load(run / "checkpoints" / "best.ckpt")["trilab"]["best"]["step"] > 4
+
+
+def test_a_finished_run_of_changed_code_is_told(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "edited.py").write_text(BREAKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    train("agg._target_=edited.Breaks")
+    assert "other code" not in train("agg._target_=edited.Breaks").out
+    (tmp_path / "edited.py").write_text(BREAKS + "# changed\n")
+    assert "It was trained by other code" in train("agg._target_=edited.Breaks").out
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [("def (", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("from torch import nothing_such", "ImportError")],
+)
+def test_a_module_that_cannot_be_imported_is_told_with_file_and_line(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, said: str
+) -> None:
+    name = f"bad_{said.lower()}"
+    (tmp_path / f"{name}.py").write_text(f"\n{module}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = train(f"agg._target_={name}.Mine")
+    assert done.code == 2
+    assert said in done.err
+    assert f"{name}.py, line 2)" in done.err
+    assert not done.runs
+
+
+@pytest.mark.parametrize("agg", STRATEGIES)
+def test_only_strategies_that_use_heads_take_them(train: Train, agg: str) -> None:
+    if agg != "attention":
+        assert "agg.n_head is not a key" in train(f"agg={agg}", "+agg.n_head=4").err
+
+
+def test_what_is_ours_in_the_config_cannot_be_set(train: Train) -> None:
+    assert "tree is not a key" in train("+tree=1").err

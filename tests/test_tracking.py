@@ -82,7 +82,9 @@ def runs(sweep: Outcome) -> list[WandbRun]:
 
 def test_without_key_and_terminal_every_run_trains_offline_and_one_line_says_how_to_sync(sweep: Outcome) -> None:
     assert sweep.code == 0, sweep.err
-    lines = [line for line in sweep.out.splitlines() if "wandb sync" in line]
+    *lines, last = [line for line in sweep.out.splitlines() if "wandb sync" in line]
+    where = sweep.outputs / "wandb" / "offline-run-*"
+    assert last == f"W&B: 3 offline runs. To upload later: wandb sync {where}"
     assert len(lines) == 3
     for line in lines:
         assert line.startswith("W&B offline (no key is configured: `wandb login`, or WANDB_API_KEY). To upload later: ")

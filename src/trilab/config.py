@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 import sys
+import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -116,6 +117,10 @@ def read(tree: Mapping[str, Any]) -> Config:
     """
     plain = dict(tree)
     _complete(plain, "")
+    if "tree" in plain:  # ours, not the user's
+        raise BadInput(
+            _unknown("tree", "tree", [f.name for f in fields(Config) if f.name != "tree"], "The top level has")
+        )
     data = _section(plain, "data")
     own = {field.name for field in fields(Data)} - {"source"}
     data = {key: data[key] for key in own if key in data} | {"source": {k: v for k, v in data.items() if k not in own}}
@@ -219,7 +224,10 @@ def bind(section: Mapping[str, Any], where: str, *, given: tuple[str, ...] = ())
     for key in knobs:
         if key not in allowed:
             raise BadInput(_unknown(f"{where}.{key}", key, allowed, f"{section['_target_']} takes"))
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    try:
+        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except NameError:  # an annotation that only a type checker can resolve: the knobs are then taken as they are
+        hints = {}
     knobs = {key: _converted(value, hints.get(key, Any), f"{where}.{key}") for key, value in knobs.items()}
     missing = [n for n in allowed if parameters[n].default is inspect.Parameter.empty and n not in knobs]
     if missing:
@@ -240,8 +248,16 @@ def _imported(path: str, where: str) -> Callable[..., Any]:
             f"{where}={path} cannot be imported: {error}. It must be a dotted path to a class or function, in an "
             f"installed package or in the folder you launch from ({here})."
         ) from error
-    except AttributeError as error:
-        raise BadInput(f"{where}={path} cannot be found: {error}.") from error
+    except Exception as error:  # the module's own code may raise anything while it is imported
+        if isinstance(error, AttributeError) and module_name in sys.modules:
+            raise BadInput(f"{where}={path} cannot be found: {error}.") from error
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        file, line = (
+            (error.filename, error.lineno) if isinstance(error, SyntaxError) else (place.filename, place.lineno)
+        )
+        raise BadInput(
+            f"{where}={path} cannot be imported: {type(error).__name__}: {error} ({file}, line {line})."
+        ) from error
     if not callable(target):
         raise BadInput(f"{where}={path} must be a dotted path to a class or function, as in package.module.Class.")
     return typing.cast(Callable[..., Any], target)
@@ -253,7 +269,7 @@ def _typed(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     allowed = [name for name in hints if name != "tree"]
     for key in values:
         if key not in hints:
-            raise BadInput(_unknown(f"{prefix}{key}", key, allowed, f"{where or 'the top level'} has"))
+            raise BadInput(_unknown(f"{prefix}{key}", key, allowed, f"{where or 'The top level'} has"))
     for field in fields(cls):  # type: ignore[arg-type]
         if field.name not in values and field.default is MISSING:
             raise BadInput(f"{prefix}{field.name} is missing; set it with {prefix}{field.name}=….")

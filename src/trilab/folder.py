@@ -1,6 +1,8 @@
 """One run's life in its folder: who trains it, what is written down, is it finished."""
 
+import hashlib
 import importlib.metadata
+import importlib.util
 import io
 import json
 import logging
@@ -76,6 +78,8 @@ def attend(config: Config, folder: Path, *, console: Console | None, alone: bool
         before = summary_of(folder)
         if before and before.get("status") == "finished" and not config.force:
             log.info("Finished already, nothing to do (force=true trains it anew).")
+            if before.get("code") != _code(config):
+                log.warning("It was trained by other code, or another version of it, than there is now.")
             return before
         for name in ("summary.json", *(("checkpoints", "metrics.jsonl", "log") if config.force else ())):
             _remove(folder / name)
@@ -113,10 +117,19 @@ def _named(config: Config) -> dict[str, Any]:
 
 
 def _write_down(summary: dict[str, Any], config: Config, folder: Path, began: float) -> None:
-    summary |= {"seconds": time.time() - began, **_provenance()}
+    summary |= {"seconds": time.time() - began, "code": _code(config), **_provenance()}
     save(config, folder / "config.yaml")
     with replacing(folder / "summary.json") as file:
         file.write(json.dumps(summary, indent=2).encode())
+
+
+def _code(config: Config) -> str:
+    """Hex digest of the sources that train: ours, and the file of a strategy from elsewhere."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    spec = importlib.util.find_spec(str(config.agg["_target_"]).rpartition(".")[0])
+    if spec and spec.origin and Path(spec.origin).is_file():
+        files.append(Path(spec.origin))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _train_in_processes(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
@@ -136,7 +149,7 @@ def _train_in_processes(config: Config, folder: Path, *, console: Console | None
     command += ["--nproc-per-node", str(config.trainer.devices), "-m", "trilab.worker", str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": str(config.threads), "TRILAB_ALONE": str(int(alone))}
     began = time.time()
-    with (folder / "console.log").open("w") as output:
+    with (folder / "console.log").open("w", encoding="utf-8") as output:
         code = subprocess.run(command, env=environment, stdout=None if console else output, stderr=output).returncode
     summary = summary_of(folder)
     if summary is None:  # killed before it could write down why
@@ -166,8 +179,8 @@ def _held(folder: Path) -> Iterator[None]:
         yield
     finally:
         holder.unlink(missing_ok=True)
+        (folder / ".lock").unlink(missing_ok=True)  # while it is held: after, it could be another's already
         lock.release()
-        (folder / ".lock").unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:

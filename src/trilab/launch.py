@@ -1,5 +1,6 @@
 """Command line → Hydra → runs. Torch is imported only when a run is about to start: help and errors are quick."""
 
+import contextlib
 import logging
 import os
 import re
@@ -46,6 +47,7 @@ def main() -> None:
     if sweep.current is not None:
         unfinished = sweep.current.end()
         code = code or unfinished
+    code = code or int(bool(_errors))
     if code:
         sys.exit(code)
 
@@ -72,7 +74,7 @@ def _launch() -> int:
         traceback.print_exc()  # such as a worker that was killed: what the others came to is still told
         return 1
     except KeyboardInterrupt:
-        return _say("Stopped. The same command goes on from the last checkpoint.", 130)
+        return _say("Stopped. The same command goes on from the run's last checkpoint.", 130)
     return 0
 
 
@@ -88,9 +90,9 @@ def job(config: DictConfig) -> float | None:
     try:
         summary = attend(read(sweep.plain(config)), folder, console=Console() if alone else None, alone=alone)
     except (BadInput, RunFailed) as error:
-        for empty in (folder, folder.parent):
-            if not any(empty.iterdir()):
-                empty.rmdir()
+        with contextlib.suppress(OSError):  # not empty, or another run's that failed at the same time
+            folder.rmdir()
+            folder.parent.rmdir()
         _errors.append(error)
         if not alone and isinstance(error, BadInput):
             log.error("%s: %s", folder.name, error)
@@ -118,7 +120,8 @@ def _explained(error: Exception) -> str:
     given = [f"+{a}" if a.startswith(f"{unknown[1]}=") else a for a in sys.argv[1:] if not a.startswith("-")]
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            sweep.check(read(sweep.plain(hydra.compose("train", sweep.combinations(given)[0]))))
+            for overrides in sweep.combinations(given):
+                sweep.check(read(sweep.plain(hydra.compose("train", overrides))))
     except BadInput as better:
         return str(better)
     except (HydraException, OmegaConfBaseException):

@@ -59,6 +59,7 @@ class Learner(LightningModule):
         self.val_loss = math.nan
         self.best_val_loss = math.inf
         self.best_step = 0
+        self.best_is_lost = False
         self._losses: list[Tensor] = []
         self._steps: list[int] = []
 
@@ -131,9 +132,10 @@ class Learner(LightningModule):
         checkpoint["trilab"] = {**self.description, "step": self.global_step, "best": best}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on from the best loss so far."""
-        best = checkpoint["trilab"]["best"]
-        self.best_val_loss, self.best_step = best["val_loss"], best["step"]
+        """Go on from the best loss so far, unless its weights are lost."""
+        if not self.best_is_lost:
+            best = checkpoint["trilab"]["best"]
+            self.best_val_loss, self.best_step = best["val_loss"], best["step"]
 
     def lr_of(self, step: int) -> float:
         """Learning rate that optimizer step number `step` (the first is 1) was taken with."""

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from trilab import checkpoint
 from trilab.agg.base import Aggregation
+from trilab.atomic import replacing
 from trilab.callbacks.checkpoints import Checkpoints
 from trilab.callbacks.progress import TrainingProgress
 from trilab.callbacks.samples import Samples
@@ -73,6 +74,8 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
                 loggers.append(closing.enter_context(_tracked(config)))
             job = job or prepare(config, folder, console)
             save(config, folder / "config.yaml")
+            if job.resume:
+                _take_over_best(job.resume[0], folder / "checkpoints", job.learner)
             metrics = MetricsFile(folder / "metrics.jsonl", job.resume[1] if job.resume else 0)
             closing.callback(metrics.close)
             loggers.append(metrics)
@@ -185,10 +188,14 @@ def write_text(path: Path, *, prompt: str | None, count: int, temperature: float
     Raises:
         BadInput: no checkpoint there, a character that the model does not know, a number out of range.
     """
-    if count < 0 or not temperature >= 0 or prompt == "":  # a temperature of NaN is neither
-        raise BadInput(
-            f"tokens={count} and temperature={temperature:g} must be 0 or more, prompt={prompt!r} must not be empty."
-        )
+    if count < 0:
+        raise BadInput(f"--tokens {count} must be 0 or more.")
+    if not temperature >= 0:  # NaN is neither
+        raise BadInput(f"--temperature {temperature:g} must be 0 or more.")
+    if prompt == "":
+        raise BadInput("--prompt is empty: give at least one character, or leave it out to begin with a line end.")
+    if path.is_dir() and not (path / "checkpoints").is_dir():
+        raise BadInput(f"{path} is no run: a run's folder has checkpoints/ in it.")
     content = checkpoint.load(path / "checkpoints" / "best.ckpt" if path.is_dir() else path)
     vocabulary = Vocabulary(content["trilab"]["vocabulary"])
     model = build_model(read(content["trilab"]["config"]), len(vocabulary))
@@ -209,7 +216,12 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
     data, learner, trainer = job.data, job.learner, job.trainer
     trainer.loggers = loggers
     with _lightning_quiet():
-        trainer.fit(learner, datamodule=data, ckpt_path=job.resume and job.resume[0], weights_only=True)
+        try:
+            trainer.fit(learner, datamodule=data, ckpt_path=job.resume and job.resume[0], weights_only=True)
+        except SystemExit as stopped:  # what Lightning makes of Ctrl-C
+            if isinstance(stopped.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
         if math.isnan(learner.val_loss):  # gone on from the very end: no step was left, its row is written already
             trainer.loggers = []
             trainer.validate(learner, datamodule=data, verbose=False)
@@ -250,10 +262,11 @@ def _at_the_end(config: Config, data: CharData, folder: Path, console: Console |
 
 
 def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int] | None:
-    """The checkpoint to go on from: the one asked for, or the one that an unfinished run left."""
-    path = Path(config.ckpt) if config.ckpt else folder / "checkpoints" / "last.ckpt"
-    if not config.ckpt and not path.exists():
+    """The checkpoint to go on from: the one that this run left, broken off, or else the one asked for."""
+    own = folder / "checkpoints" / "last.ckpt"
+    if not own.exists() and not config.ckpt:
         return None
+    path = own if own.exists() else Path(str(config.ckpt))
     content = checkpoint.load(path)["trilab"]
     if content["vocabulary"] != data.vocabulary.characters:
         raise BadInput(
@@ -265,13 +278,26 @@ def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int]
     if other:
         raise BadInput(f"ckpt={path} belongs to another run: {'; '.join(other)}. Set these as they were.")
     if content["step"] >= config.trainer.max_steps:
-        if not config.ckpt:
+        if path == own:
             return path, content["step"]  # stopped between its last step and its summary
         raise BadInput(
             f"ckpt={path} has done {content['step']} steps already; trainer.max_steps={config.trainer.max_steps} "
             "must be more to go on from it."
         )
     return path, content["step"]
+
+
+def _take_over_best(resumed: Path, kept: Path, learner: Learner) -> None:
+    """Have the best checkpoint so far in this run's own folder too, or look for the best anew."""
+    best = resumed.with_name("best.ckpt")
+    if resumed.parent.resolve() == kept.resolve():
+        return
+    wanted = checkpoint.load(resumed)["trilab"]["best"]
+    if best.is_file() and checkpoint.load(best)["trilab"]["best"] == wanted:
+        with replacing(kept / "best.ckpt") as file:
+            file.write(best.read_bytes())
+    else:
+        learner.best_is_lost = True
 
 
 def _tracked(config: Config) -> Any:
@@ -282,8 +308,8 @@ def _tracked(config: Config) -> Any:
         mode=config.logger.mode,
         name=f"{config.name}-seed{config.seed}",
         group=config.experiment_name,
-        job_type=config.name,
-        tags=[config.name, config.experiment_name],
+        job_type=config.strategy,
+        tags=list(dict.fromkeys([config.strategy, config.name, config.experiment_name])),
         config=config.tree,
     )
 

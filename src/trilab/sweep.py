@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,14 @@ def check(config: Config) -> None:
     bind(config.model, "model", given=("vocab_size", "block_size", "make_agg", "seed"))
     bind(config.optim, "optim")()
     read_corpus(config.data.source)
+
+
+def make_room(config: Config) -> None:
+    """Make the experiment's folder.
+
+    Raises:
+        BadInput: it cannot be made.
+    """
     folder = Path(config.paths.outputs) / config.experiment_name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,6 +140,12 @@ class Sweep:
                 report(experiment, console=self.console)
             except BadInput as error:  # nothing to compare: the sweep ended before a run left anything
                 self._print(str(error))
+        for outputs in dict.fromkeys(folder.parent.parent for folder in self.folders):
+            offline = [p for p in outputs.glob("wandb/offline-run-*") if p.stat().st_mtime >= self.began]
+            if offline:
+                self._print(
+                    f"W&B: {len(offline)} offline runs. To upload later: wandb sync {outputs}/wandb/offline-run-*"
+                )
         missing = [folder for folder in self.folders if not is_finished(folder)]
         if missing:
             names = ", ".join(folder.name for folder in missing)
@@ -148,7 +163,9 @@ class SweepCallback(Callback):
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse what cannot work before a folder is made."""
         with _refusing():
-            check(read(plain(config)))
+            checked = read(plain(config))
+            check(checked)
+            make_room(checked)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check all runs, then watch them."""
@@ -160,6 +177,8 @@ class SweepCallback(Callback):
                 return  # Hydra composes the same again before it launches anything, and then says so once
             for job in configs:
                 check(job)
+            for job in configs:
+                make_room(job)
             folders = [Path(job.paths.outputs) / job.experiment_name / _run_id(job) for job in configs]
         passed = [f for f, job in zip(folders, configs, strict=True) if is_finished(f) and not job.force]
         current = Sweep(folders, passed, Console())
@@ -192,3 +211,6 @@ def _refusing() -> Iterator[None]:
     except BadInput as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from error
+    except Exception as error:
+        traceback.print_exc()
+        raise SystemExit(1) from error

@@ -7,7 +7,7 @@ import netrc
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -92,18 +92,20 @@ class Wandb(WandbLogger):
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Log one step; every other kind of logging comes through here too."""
-        if self.broken:
-            return
-        try:
-            super().log_metrics(dict(metrics), step)
-        except Exception as error:
-            self.broken = True
-            log.warning("W&B stopped (%s: %s); metrics.jsonl goes on.", type(error).__name__, error)
+        self._try(lambda: super(Wandb, self).log_metrics(dict(metrics), step))
 
     def log_summary(self, summary: Mapping[str, Any]) -> None:
         """Keep one value a run."""
-        if not self.broken:
-            self.experiment.summary.update(dict(summary))
+        self._try(lambda: self.experiment.summary.update(dict(summary)))
+
+    def _try(self, call: Callable[[], Any]) -> None:
+        if self.broken:
+            return
+        try:
+            call()
+        except Exception as error:
+            self.broken = True
+            log.warning("W&B stopped (%s: %s); metrics.jsonl goes on.", type(error).__name__, error)
 
 
 @contextmanager

@@ -132,7 +132,7 @@ def test_dropout_of_weights_acts_in_training_only_and_keeps_their_mean() -> None
         (partial(RandomWeights, scale=float("nan")), "agg.scale=nan must be a finite number"),
         (partial(SelfAttention, dropout=1.0), r"agg.dropout=1.0 must lie in \[0, 1\)"),
         (partial(SelfAttention, dropout=-0.1), r"agg.dropout=-0.1 must lie in \[0, 1\)"),
-        (partial(SelfAttention, n_head=3), "n_embd=4 is not divisible by n_head=3"),
+        (partial(SelfAttention, n_head=3), "n_embd=4 is not divisible by agg.n_head=3"),
         (partial(SelfAttention, n_head=0), "n_head=0 must be at least 1"),
     ],
 )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from trilab.agg.base import About, Aggregation, accumulator, lower_triangle, split_heads
+from trilab.agg.base import About, Aggregation, accumulator, head_size, lower_triangle, split_heads
 from trilab.errors import BadInput
 
 
@@ -39,10 +39,12 @@ class SelfAttention(Aggregation):
     def __init__(
         self, n_embd: int, block_size: int, *, n_head: int = 1, scaled: bool = True, dropout: float = 0.0
     ) -> None:
-        super().__init__(n_embd, block_size, n_head=n_head)
+        super().__init__(n_embd, block_size)
         if not 0 <= dropout < 1:
             raise BadInput(f"agg.dropout={dropout} must lie in [0, 1).")
-        self.scale = (n_embd // n_head) ** -0.5 if scaled else 1.0
+        size = head_size(n_embd, n_head)
+        self.n_head = n_head
+        self.scale = size**-0.5 if scaled else 1.0
         self.query = nn.Linear(n_embd, n_embd, bias=False)
         self.key = nn.Linear(n_embd, n_embd, bias=False)
         self.dropout = nn.Dropout(dropout)

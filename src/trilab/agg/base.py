@@ -35,23 +35,19 @@ class Aggregation(nn.Module):
     Args:
         n_embd: channels C in and out.
         block_size: most tokens T of one call.
-        n_head: heads; each has its own table and n_embd / n_head channels of the values.
     Raises:
-        BadInput: n_embd not divisible by n_head; either or block_size below 1.
+        BadInput: a size below 1.
     """
 
     about: ClassVar[About] = About()
 
-    def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1) -> None:
+    def __init__(self, n_embd: int, block_size: int) -> None:
         super().__init__()
-        for name, value in (("n_embd", n_embd), ("block_size", block_size), ("n_head", n_head)):
+        for name, value in (("n_embd", n_embd), ("block_size", block_size)):
             if value < 1:
                 raise BadInput(f"{name}={value} must be at least 1.")
-        if n_embd % n_head:
-            raise BadInput(f"n_embd={n_embd} is not divisible by n_head={n_head}: heads get n_embd / n_head channels.")
         self.n_embd = n_embd
         self.block_size = block_size
-        self.n_head = n_head
         self.value: nn.Module = nn.Identity()
         self.output: nn.Module = nn.Identity()
 
@@ -109,6 +105,19 @@ class Aggregation(nn.Module):
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which sums over time are kept: float32, or wider if dtype is."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def head_size(n_embd: int, n_head: int) -> int:
+    """Channels of one head, C / H.
+
+    Raises:
+        BadInput: H below 1, or not a divisor of C.
+    """
+    if n_head < 1:
+        raise BadInput(f"agg.n_head={n_head} must be at least 1.")
+    if n_embd % n_head:
+        raise BadInput(f"model.n_embd={n_embd} is not divisible by agg.n_head={n_head}, the number of heads.")
+    return n_embd // n_head
 
 
 def split_heads(x: Tensor, n_head: int) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation
+from trilab.agg.base import About, Aggregation, accumulator
 
 
 class Identity(Aggregation):
@@ -28,7 +28,7 @@ class Identity(Aggregation):
     )
 
     def weights(self, x: Tensor) -> Tensor:
-        return torch.eye(x.shape[1], dtype=x.dtype, device=x.device)[None, None]
+        return torch.eye(x.shape[1], dtype=accumulator(x.dtype), device=x.device)[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         return v

@@ -28,7 +28,7 @@ class PrefixSum(Aggregation):
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
-        return torch.ones(time, time, dtype=x.dtype, device=x.device).tril()[None, None]
+        return torch.ones(time, time, dtype=accumulator(x.dtype), device=x.device).tril()[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         return v.cumsum(1, dtype=accumulator(v.dtype)).to(v.dtype)

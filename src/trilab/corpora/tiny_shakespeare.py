@@ -60,8 +60,8 @@ def read(path: str = "data/tiny_shakespeare.txt") -> Corpus:
     if (found := sha256(content).hexdigest()) != SHA256:
         raise BadInput(
             f"data.path={path} is not Tiny Shakespeare: it has {len(content):,} bytes with sha256 {found}, but "
-            f"{SIZE:,} bytes with sha256 {SHA256} are right. Delete the file and it will be fetched anew, or train on "
-            f"it as it is: data=file data.path={path}"
+            f"{SIZE:,} bytes with sha256 {SHA256} are right. To train on this text: data=file "
+            f"data.path={path}. If it is a broken copy, move it away and Tiny Shakespeare will be fetched anew."
         )
     return Corpus(name="tiny_shakespeare", text=content.decode("ascii"), origin=path)
 

@@ -69,6 +69,9 @@ def read_runs(folder: Path) -> list[Run]:
     if not any(_holds_a_run(run.folder) for run in runs):
         if _holds_a_run(folder):
             raise BadInput(f"{folder} is a single run. A report is made of a whole experiment: {folder.parent}.")
+        inside = _experiments_in(folder)
+        if inside:
+            raise BadInput(f"{folder} holds experiments, not runs: {inside}. Name one of them.")
         raise BadInput(f"The folder {folder} has no runs (folders with a config.yaml). {_experiments_beside(folder)}")
     return runs
 
@@ -115,17 +118,22 @@ def _holds_a_run(folder: Path) -> bool:
 
 
 def _experiments_beside(folder: Path) -> str:
+    beside = _experiments_in(folder.parent)
+    if not beside:
+        return f"There is no experiment in {folder.parent} yet: train one first."
+    return f"Experiments in {folder.parent}: {beside}."
+
+
+def _experiments_in(outputs: Path) -> str:
     try:
-        beside = sorted(
+        found = sorted(
             path.name
-            for path in folder.parent.iterdir()
+            for path in outputs.iterdir()
             if path.is_dir() and any(_holds_a_run(run) for run in path.iterdir() if run.is_dir())
         )
     except OSError:
-        beside = []
-    if not beside:
-        return f"There is no experiment in {folder.parent} yet: train one first."
-    return f"Experiments in {folder.parent}: {one_line(', '.join(beside))}."
+        return ""
+    return one_line(", ".join(found))
 
 
 def _read_mapping(path: Path) -> dict[str, Any] | None:
