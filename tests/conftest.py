@@ -66,15 +66,20 @@ def train(
         keys = [a for a in arguments if not a.startswith("-")]
         monkeypatch.setattr(sys, "argv", ["train.py", *flags, f"paths.outputs={outputs}", *given, *keys])
         monkeypatch.chdir(tmp_path)
-        code = 0
-        try:
-            main()
-        except SystemExit as stopped:
-            code = stopped.code if isinstance(stopped.code, int) else 1
+        code = exit_code(main)
         said = capsys.readouterr()
         return Outcome(code, said.out, said.err, outputs)
 
     return run
+
+
+def exit_code(main: Callable[[], None]) -> int:
+    """What the process would end with if it were a program of its own."""
+    try:
+        main()
+    except SystemExit as stopped:
+        return stopped.code if isinstance(stopped.code, int) else 1
+    return 0
 
 
 def knobs(name: str) -> dict[str, object]:

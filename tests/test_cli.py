@@ -13,7 +13,7 @@ from trilab import __version__
 from trilab.cli import main
 
 from .command import train_py
-from .conftest import ROOT, Outcome
+from .conftest import ROOT, Outcome, exit_code
 
 Train = Callable[..., Outcome]
 
@@ -25,11 +25,7 @@ def trilab(
     def run(*arguments: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["trilab", *map(str, arguments)])
         monkeypatch.chdir(tmp_path)
-        code = 0
-        try:
-            main()
-        except SystemExit as stopped:
-            code = stopped.code if isinstance(stopped.code, int) else 1
+        code = exit_code(main)
         said = capsys.readouterr()
         return Outcome(code, said.out, said.err, tmp_path / "outputs")
 

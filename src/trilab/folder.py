@@ -113,11 +113,12 @@ def train_and_record(config: Config, folder: Path, *, console: Console | None, a
 
 
 def _named(config: Config) -> dict[str, Any]:
-    return {"agg": config.strategy, "label": config.name, "seed": config.seed}
+    """What is known before the training; the code above all, which may be edited while it trains."""
+    return {"agg": config.strategy, "label": config.name, "seed": config.seed, "code": _code(config)}
 
 
 def _write_down(summary: dict[str, Any], config: Config, folder: Path, began: float) -> None:
-    summary |= {"seconds": time.time() - began, "code": _code(config), **_provenance()}
+    summary |= {"seconds": time.time() - began, **_provenance()}
     save(config, folder / "config.yaml")
     with replacing(folder / "summary.json") as file:
         file.write(json.dumps(summary, indent=2).encode())

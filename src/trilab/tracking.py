@@ -185,7 +185,8 @@ def _finish(run: "wandb.Run", exit_code: int) -> None:
     try:
         run.finish(exit_code=exit_code)
     except Exception as error:  # its process may have died meanwhile, in whatever way
-        log.warning("W&B did not finish its run (%s: %s); the results are in the run's folder.", type(error), error)
+        kind = type(error).__name__
+        log.warning("W&B did not finish its run (%s: %s); the results are in the run's folder.", kind, error)
 
 
 def log_text(loggers: Iterable[Logger], name: str, text: str, step: int) -> None:
