@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from trilab.errors import BadInput
 
+# What is carried from token to token: tensors whose first dimension is the batch.
+State = tuple[Tensor, ...]
+
 
 @dataclass(frozen=True)
 class About:
@@ -17,17 +20,49 @@ class About:
     cost: str = ""
     """Arithmetic of one forward pass over T tokens, as O(…)."""
     state: str = ""
-    """Numbers to carry from token to token when streaming."""
+    """Numbers carried from token to token, as a formula in T, C, H and the strategy's knobs; see `state_size`."""
     rows_sum_to_one: bool = False
+    data_dependent: bool = True
+    """Whether the table is made from the tokens; else it is the same for every text."""
     source: str = ""
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Floating-point operations, a multiplication and an addition being two.
+
+    Counted are products, sums over time, transforms and solves; what acts on each number by itself is left out, as
+    torch.utils.flop_counter does.
+    """
+
+    forward: int = 0
+    backward: int = 0
+
+    def __add__(self, other: "Flops") -> "Flops":
+        return Flops(self.forward + other.forward, self.backward + other.backward)
+
+    def __mul__(self, times: int) -> "Flops":
+        return Flops(self.forward * times, self.backward * times)
+
+    @property
+    def training(self) -> int:
+        """Of one forward and backward pass."""
+        return self.forward + self.backward
+
+
+def product_flops(rows: int, inner: int, columns: int, *, gradients: int = 2) -> Flops:
+    """Of (rows, inner) @ (inner, columns), and of the gradients of one or both factors."""
+    once = 2 * rows * inner * columns
+    return Flops(once, gradients * once)
 
 
 class Aggregation(nn.Module):
     """A causal token mixer: output t is a summary of inputs 0…t, y = A @ v with A lower-triangular.
 
     Subclasses give `weights` (what fills A), or `mix` (a faster way to A @ v, or a summary that is no weighted sum at
-    all), or both; then `mix` must be the same operation as the table, values and gradients. Residual, norm of the
-    residual stream, additive positions and output dropout belong to the block around it, so that comparisons are fair.
+    all), or both; then `mix` must be the same operation as the table, values and gradients. A strategy that needs less
+    than the whole past to go on gives `init_state`, `mix_step` and `state_size`. Residual, norm of the residual
+    stream, additive positions and output dropout belong to the block around it, so that comparisons are fair.
 
     Constructors are ordinary PyTorch. The model sees to it that whatever they draw in place (as nn.init does) is a
     function of (seed, parameter name) alone: see init.py.
@@ -83,8 +118,17 @@ class Aggregation(nn.Module):
         Returns:
             (B, T, C).
         """
-        weights = self.weights(x)  # (B|1, H|1, T, T)
-        return merge_heads(weights @ split_heads(v.to(weights.dtype), weights.shape[1])).to(v.dtype)
+        return weighted_sum(self.weights(x), v)
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
+        """The slow truth of `mix`: the same operation in loops, as on a blackboard. See `mix` for shapes."""
+        A = self.weights(x)  # (B|1, H|1, T, T)
+        y = torch.zeros_like(v)
+        heads = v.shape[2] // A.shape[1]  # channels of one head
+        for t in range(v.shape[1]):
+            for s in range(t + 1):
+                y[:, t] = y[:, t] + A[:, :, t, s].repeat_interleave(heads, 1) * v[:, s]
+        return y
 
     def forward(self, x: Tensor) -> Tensor:
         """Summarise the past of every position.
@@ -96,10 +140,79 @@ class Aggregation(nn.Module):
         Raises:
             ValueError: T > block_size; the message gives both.
         """
-        if x.shape[1] > self.block_size:
-            raise ValueError(f"{x.shape[1]} tokens are more than block_size={self.block_size}.")
+        self._fits(x.shape[1])
         y: Tensor = self.output(self.mix(x, self.value(x)))
         return y
+
+    def init_state(self, like: Tensor) -> State:
+        """What `step` carries, before the first token.
+
+        Args:
+            like: (B, C); gives batch size, dtype and device.
+        Returns:
+            Tensors whose first dimension is the batch. Unless a strategy needs less: the values so far (B, 0, C), and
+            before them the inputs so far (B, 0, C) where weights are made from these.
+        """
+        nothing = like.new_empty(len(like), 0, self.n_embd)
+        return (nothing, nothing) if self.about.data_dependent else (nothing,)
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Take one more token; one after another these give what `forward` gives for all at once.
+
+        Args:
+            x: (B, C), the next token.
+            state: what `init_state` or the last `step` returned; it is not changed.
+        Returns:
+            (B, C) and the new state.
+        Raises:
+            ValueError: more than block_size tokens, where the past is kept token by token.
+        """
+        y, state = self.mix_step(x, self.value(x), state)
+        return self.output(y), state
+
+    def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        """`mix` for one more token: what a strategy overrides that needs less than the whole past.
+
+        Args:
+            x, v: (B, C).
+        """
+        state = tuple(
+            torch.cat([past, new[:, None]], 1)
+            for past, new in zip(state, (x, v) if self.about.data_dependent else (v,), strict=True)
+        )
+        xs, vs = state[0], state[-1]  # (B, t + 1, C)
+        self._fits(vs.shape[1])
+        if not self.has_weights:
+            return self.mix(xs, vs)[:, -1], state
+        return weighted_sum(self.weights(xs)[..., -1:, :], vs)[:, 0], state
+
+    def state_size(self, time: int) -> int:
+        """Numbers of state of one row of the batch after `time` tokens."""
+        return (1 + self.about.data_dependent) * time * self.n_embd
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the state stops growing, so that `step` may go on for ever."""
+        return self.state_size(2**40) == self.state_size(2**41)
+
+    def flops(self, time: int) -> Flops:
+        """Of one row of `time` tokens, projections included."""
+        projections = isinstance(self.value, nn.Linear) + isinstance(self.output, nn.Linear)
+        return product_flops(time, self.n_embd, self.n_embd) * projections + self.mix_flops(time)
+
+    def mix_flops(self, time: int) -> Flops:
+        """Of `mix`; a strategy that does more, or less, than one product with a given table says how much."""
+        learned = any(not name.startswith(("value.", "output.")) for name, _ in self.named_parameters())
+        return product_flops(time, time, self.n_embd, gradients=1 + (learned or self.about.data_dependent))
+
+    def _fits(self, time: int) -> None:
+        if time > self.block_size:
+            raise ValueError(f"{time} tokens are more than block_size={self.block_size}.")
+
+
+def weighted_sum(weights: Tensor, v: Tensor) -> Tensor:
+    """A @ v, head by head: (B|1, H|1, R, T) and (B, T, C) → (B, R, C), in the dtype of v."""
+    return merge_heads(weights @ split_heads(v.to(weights.dtype), weights.shape[1])).to(v.dtype)
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:

@@ -1,0 +1,1 @@
+"""Operations that several strategies share, each beside its slow truth."""
