@@ -1,9 +1,11 @@
 """What tests share: a small text, and train.py run as a user would run it, but in this process."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -41,6 +43,18 @@ class Outcome:
         """The folder of the only run."""
         (run,) = self.runs
         return run
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """config.yaml of the only run."""
+        content: dict[str, Any] = yaml.safe_load((self.run / "config.yaml").read_text(encoding="utf-8"))
+        return content
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json of the only run."""
+        content: dict[str, Any] = json.loads((self.run / "summary.json").read_text(encoding="utf-8"))
+        return content
 
 
 @pytest.fixture

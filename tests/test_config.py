@@ -10,9 +10,9 @@ from typing import Any
 import hydra
 import pytest
 
-from trilab.config import Config, bind, load, read, save
+from trilab.compose import plain
+from trilab.config import Config, bind, load, read, save, strategies
 from trilab.errors import BadInput
-from trilab.sweep import plain
 
 from .conftest import ROOT
 
@@ -61,7 +61,7 @@ def refused(tree: Mapping[str, Any]) -> str:
 def test_every_yaml_composes_and_its_classes_take_its_knobs(choice: str) -> None:
     given = [choice, "data.path=x"] if choice == "data=file" else [choice]
     config = read(composed(*given))
-    bind(config.agg, "agg", given=("n_embd", "block_size"))
+    strategies(config)
     bind(config.model, "model", given=("vocab_size", "block_size", "make_agg", "seed"))
     bind(config.optim, "optim")()
     bind(config.data.source, "data")

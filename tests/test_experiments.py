@@ -7,8 +7,8 @@ from pathlib import Path
 import hydra
 import pytest
 
-from trilab.config import bind, read
-from trilab.launch import conf_dir
+from trilab.compose import conf_dir
+from trilab.config import bind, read, strategies
 from trilab.sweep import plain
 
 from .conftest import ROOT, Outcome
@@ -30,7 +30,7 @@ def test_every_choice_of_every_group_composes_into_values_that_hold(choice: str)
     with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
         given = [choice, "data.path=text.txt"] if choice == "data=file" else [choice]
         config = read(plain(hydra.compose("train", given)))
-    bind(config.agg, "agg", given=("n_embd", "block_size"))
+    strategies(config)
     bind(config.model, "model", given=("vocab_size", "block_size", "make_agg", "seed"))
     bind(config.optim, "optim")()
     bind(config.data.source, "data")

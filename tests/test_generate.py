@@ -1,13 +1,22 @@
 """Text from a model: lengths, the look back, temperature, repeatability."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from trilab.agg.cumsum import CumsumMean
 from trilab.agg.none import Identity
 from trilab.agg.softmax import SoftmaxMean
+from trilab.build import build_model
+from trilab.config import read
+from trilab.errors import BadInput
 from trilab.generate import generate
-from trilab.model import LanguageModel
+from trilab.model import LanguageModel, ModelState
+
+from .conftest import STRATEGIES
+from .test_config import composed
 
 V, T = 11, 8
 
@@ -52,16 +61,48 @@ def test_only_the_last_block_size_characters_count(model: LanguageModel) -> None
     assert not torch.equal(model(long[:, -T:])[:, -1], model(other[:, -T:])[:, -1])
 
 
-def test_the_model_is_never_given_more_than_block_size_nor_less_than_there_is() -> None:
-    seen = []
+def test_up_to_block_size_each_character_is_one_step_and_past_it_the_last_block_size_are_read_anew() -> None:
+    steps, read = [], []
 
     class Watched(LanguageModel):
         def forward(self, tokens: Tensor) -> Tensor:
-            seen.append(tokens.shape[1])
+            read.append(tokens.shape[1])
             return super().forward(tokens)
 
+        def step(self, tokens: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+            steps.append(state[0])
+            return super().step(tokens, state)
+
     generate(Watched(V, 4, Identity, n_embd=4).eval(), prompt(1, 2), 5, generator=draws())
-    assert seen == [2, 3, 4, 4, 4]
+    assert steps == [0, 1, 2, 3]
+    assert read == [4, 4]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_text_from_carried_states_is_the_text_of_the_whole_model(name: str) -> None:
+    model = build_model(read(composed("model=gpt", f"agg={name}", f"data.block_size={T}")), V).double().eval()
+    carried = generate(model, prompt(3, 2), T, generator=draws())
+    recomputed = prompt(3, 2)
+    generator = draws()
+    for _ in range(T):
+        odds = model(recomputed[:, -T:])[:, -1].float().softmax(-1)
+        recomputed = torch.cat([recomputed, torch.multinomial(odds, 1, generator=generator)], 1)
+    assert torch.equal(carried, recomputed)
+
+
+def test_unbounded_goes_on_from_the_state_past_block_size_where_nothing_depends_on_the_position() -> None:
+    model = LanguageModel(V, T, CumsumMean, n_embd=16, positions=False).double().eval()
+    longer = LanguageModel(V, 5 * T, CumsumMean, n_embd=16, positions=False).double().eval()
+    assert model.unbounded
+    written = generate(model, prompt(2, 3), 4 * T, temperature=0.0, generator=draws(), unbounded=True)
+    assert torch.equal(written, generate(longer, prompt(2, 3), 4 * T, temperature=0.0, generator=draws()))
+
+
+@pytest.mark.parametrize("knobs", [{"make_agg": CumsumMean}, {"make_agg": SoftmaxMean, "positions": False}])
+def test_unbounded_is_refused_to_a_model_with_positions_or_a_growing_state(knobs: dict[str, Any]) -> None:
+    model = LanguageModel(V, T, n_embd=16, **knobs).eval()
+    with pytest.raises(BadInput, match="--unbounded needs a model without positions"):
+        generate(model, prompt(1, 1), 1, generator=draws(), unbounded=True)
 
 
 def test_temperature_0_takes_the_likeliest_each_time_and_draws_nothing(model: LanguageModel) -> None:

@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from trilab.agg.attention import SelfAttention
 from trilab.agg.base import Aggregation
+from trilab.agg.cumsum import CumsumMean
 from trilab.agg.loop import LoopMean
 from trilab.agg.none import Identity
 from trilab.agg.softmax import SoftmaxMean
+from trilab.build import build_model
 from trilab.config import read
 from trilab.errors import BadInput
 from trilab.model import LanguageModel
-from trilab.run import build_model
 
 from .test_config import composed
 
@@ -179,11 +181,59 @@ def test_two_ways_to_one_table_are_one_model() -> None:
     assert torch.allclose(loop(ids()), softmax(ids()), atol=1e-6)
 
 
+def test_a_pattern_of_strategies_is_repeated_over_the_layers() -> None:
+    model = build([SoftmaxMean, SoftmaxMean, SelfAttention], n_layer=6)
+    kinds = [type(block.agg) for block in model.blocks]
+    assert kinds == [SoftmaxMean, SoftmaxMean, SelfAttention] * 2
+
+
+def test_layers_of_a_pattern_start_as_they_do_in_a_model_of_that_strategy_alone() -> None:
+    mixed, alone = (build(agg, n_layer=3) for agg in ([SoftmaxMean, SelfAttention], SelfAttention))
+    for name, value in mixed.blocks[1].state_dict().items():
+        assert torch.equal(value, alone.blocks[1].state_dict()[name]), name
+
+
+@pytest.mark.parametrize("settings", [{}, GPT, {**GPT, "positions": False}])
+@pytest.mark.parametrize("agg", [SoftmaxMean, SelfAttention, CumsumMean])
+def test_one_step_after_another_gives_the_logits_of_the_whole_text(agg: Any, settings: dict[str, Any]) -> None:
+    model = build(agg, **settings).double().eval()
+    state, logits = model.init_state(2), []
+    for tokens in ids().unbind(1):
+        row, state = model.step(tokens, state)
+        logits.append(row)
+    assert torch.allclose(torch.stack(logits, 1), model(ids()), rtol=0, atol=1e-12)
+    assert sum(part.numel() for carried in state[1] for part in carried) == 2 * model.state_size(T)
+
+
+def test_a_step_past_block_size_is_refused_with_both_numbers_unless_the_model_is_unbounded() -> None:
+    for model in (build(CumsumMean), build(SoftmaxMean, positions=False)):
+        state = model.init_state(2)
+        for _ in range(T):
+            _, state = model.step(ids()[:, 0], state)
+        with pytest.raises(ValueError, match="9 characters are more than block_size=8"):
+            model.step(ids()[:, 0], state)
+    unbounded = build(CumsumMean, positions=False)
+    unbounded.step(ids()[:, 0], (T, unbounded.init_state(2)[1]))
+
+
+@pytest.mark.parametrize("settings", [{}, GPT, {"lm_head": False, "n_embd": None}, {**GPT, "mlp_width": 0}])
+@pytest.mark.parametrize("agg", [SoftmaxMean, SelfAttention])
+def test_the_operations_of_a_model_are_those_that_torch_counts(agg: Any, settings: dict[str, Any]) -> None:
+    model = build(agg, **settings)
+    with FlopCounterMode(display=False) as forward:
+        loss = model(ids(batch=1)).sum()
+    assert model.flops(T).forward == forward.get_total_flops()
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()
+    assert model.flops(T).backward == backward.get_total_flops()
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"n_embd": 0}, r"model\.n_embd=0 must be at least 1"),
         ({"n_embd": None}, r"model\.n_embd=null"),
+        ({"make_agg": [Identity] * 3, "n_layer": 2}, r"model\.agg_per_layer names 3 strategies.*model\.n_layer=2"),
         ({"n_layer": 0}, r"model\.n_layer=0 must be at least 1"),
         ({"n_head": 0}, r"model\.n_head=0 must be at least 1"),
         ({"n_head": 3}, r"model\.n_embd=4 is not divisible by model\.n_head=3"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trilab.laws import LAWS
+from trilab.laws import CONSTRUCTION_LAWS, LAWS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,6 +30,9 @@ def test_the_strategy_shown_in_the_readme_keeps_every_law(tmp_path: Path, monkey
     strategy = getattr(module, class_name)(8, 6)
     for law in LAWS:
         verdict = law(strategy)
+        assert verdict.passed, verdict
+    for construction_law in CONSTRUCTION_LAWS:
+        verdict = construction_law(lambda _: getattr(module, class_name)(8, 6))
         assert verdict.passed, verdict
 
 

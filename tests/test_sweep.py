@@ -167,7 +167,9 @@ def test_the_ablation_trains_ten_strategies_on_three_seeds_and_compares_them(tmp
     assert done.code == 0, done.err
     assert len(done.runs) == 30
     table = {row["agg"]: row for row in rows(done.outputs / "part03")}
-    assert sorted(table) == STRATEGIES
+    assert sorted(table) == sorted(
+        ["none", "loop", "matmul", "softmax", "cumsum", "sum", "window", "random", "table", "attention"]
+    )
     assert {row["n_seeds"] for row in table.values()} == {"3"}
     assert float(table["none"]["diff_to_baseline"]) == 0
     for same in ("loop", "matmul", "cumsum"):

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from trilab.agg.base import Aggregation
+from trilab.agg.base import Aggregation, Flops, State, product_flops
 
 
 class MLP(nn.Module):
@@ -23,6 +23,11 @@ class MLP(nn.Module):
         """(B, T, C) → (B, T, C)."""
         y: Tensor = self.contract(self.expand(x).relu())
         return y
+
+    def flops(self, time: int) -> Flops:
+        """Of one row of `time` tokens."""
+        layers = [layer for layer in (self.expand, self.contract) if isinstance(layer, nn.Linear)]
+        return sum((product_flops(time, layer.in_features, layer.out_features) for layer in layers), Flops())
 
 
 class Block(nn.Module):
@@ -45,15 +50,29 @@ class Block(nn.Module):
         self.norm_agg: nn.Module = nn.LayerNorm(n_embd) if norm else nn.Identity()
         self.agg = agg
         self.norm_mlp: nn.Module = nn.LayerNorm(n_embd) if norm and mlp else nn.Identity()
-        self.mlp: nn.Module | None = MLP(n_embd, mlp_width) if mlp else None
+        self.mlp = MLP(n_embd, mlp_width) if mlp else None
         self.dropout = nn.Dropout(dropout)
         self.residual = residual
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) → (B, T, C)."""
-        y: Tensor = self.dropout(self.agg(self.norm_agg(x)))
-        x = x + y if self.residual else y
+        y: Tensor = self.agg(self.norm_agg(x))
+        return self._around(x, y)
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """One more token, (B, C), and what the aggregation carries; see Aggregation.step."""
+        y, state = self.agg.step(self.norm_agg(x), state)
+        return self._around(x, y), state
+
+    def _around(self, x: Tensor, y: Tensor) -> Tensor:
+        """What stands around the aggregation's y; each position by itself."""
+        mixed: Tensor = self.dropout(y)
+        x = x + mixed if self.residual else mixed
         if self.mlp is None:
             return x
-        y = self.dropout(self.mlp(self.norm_mlp(x)))
-        return x + y if self.residual else y
+        own: Tensor = self.dropout(self.mlp(self.norm_mlp(x)))
+        return x + own if self.residual else own
+
+    def flops(self, time: int) -> Flops:
+        """Of one row of `time` tokens."""
+        return self.agg.flops(time) + (self.mlp.flops(time) if self.mlp else Flops())

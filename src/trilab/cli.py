@@ -10,7 +10,7 @@ from trilab.errors import BadInput
 
 
 def main() -> None:
-    """Run one command. Exit code 0, or 2 for bad input."""
+    """Run one command. Exit code 0, 1 (a law does not hold) or 2 (bad input)."""
     if sys.argv[1:2] == ["train"]:  # Hydra reads the rest of the command line itself
         from trilab.launch import main as train
 
@@ -34,6 +34,30 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("train", add_help=False, help="train one run or a sweep; as train.py, see trilab train --help")
 
+    check = commands.add_parser("check", help="try every law on strategies: can they see the future?")
+    check.add_argument(
+        "words",
+        nargs="*",
+        metavar="NAME [knob=value ...]",
+        help="a strategy, a class as my_pkg.MyAgg, or a stack as [window,attention] (default: every strategy)",
+    )
+    check.add_argument("--n-embd", type=int, default=8, help="channels (default: 8)")
+    check.add_argument("--block-size", type=int, default=8, help="most tokens (default: 8)")
+    check.add_argument("--json", action="store_true", help="print a JSON list, and nothing else")
+    check.add_argument("--inductor", action="store_true", help="compile with inductor, which needs a C++ compiler")
+    check.set_defaults(command=_check)
+
+    explain = commands.add_parser("explain", help="what a strategy is: formula, cost, table, loop; or all of them")
+    explain.add_argument(
+        "words",
+        nargs="*",
+        metavar="NAME [knob=value ...]",
+        help="a strategy, or a class as my_pkg.MyAgg (default: a table of every strategy)",
+    )
+    explain.add_argument("--svg", type=Path, metavar="FILE", help="also write its table as a picture")
+    explain.add_argument("--page", type=Path, metavar="FILE", help="write the page of every strategy, with pictures")
+    explain.set_defaults(command=_explain)
+
     report = commands.add_parser("report", help="the table of an experiment, and report.csv")
     report.add_argument("folder", type=Path, help="outputs/<experiment_name>")
     report.add_argument("--baseline", default="none", help="the row that differences are taken to (default: none)")
@@ -46,8 +70,31 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--tokens", type=int, default=500, help="characters to write (default: 500)")
     generate.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest each time (default: 1)")
     generate.add_argument("--seed", type=int, default=1337, help="of the draws (default: 1337)")
+    generate.add_argument(
+        "--unbounded", action="store_true", help="carry the state past block_size: for models without positions"
+    )
     generate.set_defaults(command=_generate)
     return parser
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from trilab.check import check
+
+    holds = check(
+        arguments.words,
+        n_embd=arguments.n_embd,
+        block_size=arguments.block_size,
+        inductor=arguments.inductor,
+        as_json=arguments.json,
+    )
+    if not holds:
+        sys.exit(1)
+
+
+def _explain(arguments: argparse.Namespace) -> None:
+    from trilab.explain import explain
+
+    explain(arguments.words, picture=arguments.svg, page=arguments.page)
 
 
 def _report(arguments: argparse.Namespace) -> None:
@@ -70,6 +117,7 @@ def _generate(arguments: argparse.Namespace) -> None:
             count=arguments.tokens,
             temperature=arguments.temperature,
             seed=arguments.seed,
+            unbounded=arguments.unbounded,
         )
     )
 

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import inspect
+import math
 import re
 import sys
 import traceback
@@ -70,6 +71,21 @@ class Callbacks:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What is proven before the first step."""
+
+    causality: Literal["error", "warn", "off"]
+
+
+@dataclass(frozen=True)
+class Match:
+    """Budgets that variants are brought to before they are compared."""
+
+    params: int | None
+    flops: float | None
+
+
+@dataclass(frozen=True)
 class Paths:
     """Where results go."""
 
@@ -78,7 +94,10 @@ class Paths:
 
 @dataclass(frozen=True)
 class Config:
-    """One run. Sections that name a class or function (`_target_`) stay plain dicts until `bind` checks them."""
+    """One run. Sections that name a class or function (`_target_`) stay plain dicts until `bind` checks them.
+
+    `agg` is one section a layer, or fewer: a pattern that is repeated; one alone for a model of one strategy.
+    """
 
     experiment_name: str
     label: str | None
@@ -86,11 +105,13 @@ class Config:
     threads: int
     force: bool
     ckpt: str | None
-    agg: dict[str, Any]
+    agg: list[dict[str, Any]]
     model: dict[str, Any]
     data: Data
     optim: dict[str, Any]
     trainer: Trainer
+    check: Check
+    match: Match
     logger: Logger
     callbacks: Callbacks
     paths: Paths
@@ -104,9 +125,13 @@ class Config:
 
     @property
     def strategy(self) -> str:
-        """The file's name for one of our strategies, the class's name for a foreign one."""
-        module, _, cls = str(self.agg.get("_target_", "")).rpartition(".")
-        return module.removeprefix("trilab.agg.") if module.startswith("trilab.agg.") else cls
+        """The file's name for one of our strategies, the class's name for a foreign one; layers joined by +."""
+        return "+".join(_strategy(section) for section in self.agg)
+
+
+def _strategy(section: Mapping[str, Any]) -> str:
+    module, _, cls = str(section.get("_target_", "")).rpartition(".")
+    return module.removeprefix("trilab.agg.") if module.startswith("trilab.agg.") else cls
 
 
 def read(tree: Mapping[str, Any]) -> Config:
@@ -124,12 +149,18 @@ def read(tree: Mapping[str, Any]) -> Config:
     data = _section(plain, "data")
     own = {field.name for field in fields(Data)} - {"source"}
     data = {key: data[key] for key in own if key in data} | {"source": {k: v for k, v in data.items() if k not in own}}
+    model = _section(plain, "model")
+    per_layer = model.pop("agg_per_layer", None)
     config = _typed(
         Config,
         plain
         | {
+            "agg": per_layer or [_section(plain, "agg")],
+            "model": model,
             "data": _typed(Data, data, "data"),
             "trainer": _typed(Trainer, _section(plain, "trainer"), "trainer"),
+            "check": _typed(Check, _section(plain, "check"), "check"),
+            "match": _typed(Match, _section(plain, "match"), "match"),
             "logger": _typed(Logger, _section(plain, "logger"), "logger"),
             "callbacks": _typed(Callbacks, _section(plain, "callbacks"), "callbacks"),
             "paths": _typed(Paths, _section(plain, "paths"), "paths"),
@@ -186,9 +217,13 @@ def _in_range(config: Config) -> None:
             )
         },
     }
+    if config.match.params is not None:
+        at_least_one["match.params"] = config.match.params
     for name, value in at_least_one.items():
         if value < 1:
             raise BadInput(f"{name}={value} must be at least 1.")
+    if config.match.flops is not None and not 0 < config.match.flops < math.inf:
+        raise BadInput(f"match.flops={config.match.flops:g} must be more than 0 and finite: operations, such as 1e12.")
     if config.callbacks.sample_chars < 0:
         raise BadInput(f"callbacks.sample_chars={config.callbacks.sample_chars} must be 0 or more.")
     if not 0 <= config.seed < 2**63:
@@ -202,6 +237,19 @@ def _in_range(config: Config) -> None:
         raise BadInput(f"logger.name={config.logger.name} is not known: wandb or none.")
     if config.logger.mode not in ("auto", "online", "offline"):
         raise BadInput(f"logger.mode={config.logger.mode} is not known: auto, online or offline.")
+
+
+def strategies(config: Config) -> list[partial[Any]]:
+    """The classes of the layers' strategies, or of the pattern that is repeated, with their knobs.
+
+    Raises:
+        BadInput: as `bind`.
+    """
+    alone = len(config.agg) == 1 and not config.tree["model"].get("agg_per_layer")
+    return [
+        bind(section, "agg" if alone else f"model.agg_per_layer[{place}]", given=("n_embd", "block_size"))
+        for place, section in enumerate(config.agg)
+    ]
 
 
 def bind(section: Mapping[str, Any], where: str, *, given: tuple[str, ...] = ()) -> partial[Any]:

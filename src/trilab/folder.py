@@ -101,9 +101,10 @@ def train_and_record(config: Config, folder: Path, *, console: Console | None, a
         except (Exception, SystemExit) as error:
             if alone and isinstance(error, BadInput):
                 raise
-            log.error("%s failed:\n%s", folder, traceback.format_exc())
+            # what the user gave and cannot work says all there is to say; of anything else the place matters
+            log.error("%s failed:\n%s", folder, error if isinstance(error, BadInput) else traceback.format_exc())
             text = "".join(traceback.format_exception(error))
-            described = {"type": type(error).__name__, "message": str(error), "traceback": text}
+            described = {"type": type(error).__name__, "message": str(error).partition("\n")[0], "traceback": text}
             summary |= {"status": "failed", "error": described}
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
@@ -119,17 +120,19 @@ def _named(config: Config) -> dict[str, Any]:
 
 def _write_down(summary: dict[str, Any], config: Config, folder: Path, began: float) -> None:
     summary |= {"seconds": time.time() - began, **_provenance()}
-    save(config, folder / "config.yaml")
+    if not (folder / "config.yaml").exists():  # failed before `run` could write down what it trains
+        save(config, folder / "config.yaml")
     with replacing(folder / "summary.json") as file:
         file.write(json.dumps(summary, indent=2).encode())
 
 
 def _code(config: Config) -> str:
-    """Hex digest of the sources that train: ours, and the file of a strategy from elsewhere."""
+    """Hex digest of the sources that train: ours, and the files of strategies from elsewhere."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
-    spec = importlib.util.find_spec(str(config.agg["_target_"]).rpartition(".")[0])
-    if spec and spec.origin and Path(spec.origin).is_file():
-        files.append(Path(spec.origin))
+    for section in config.agg:
+        spec = importlib.util.find_spec(str(section["_target_"]).rpartition(".")[0])
+        if spec and spec.origin and Path(spec.origin).is_file():
+            files.append(Path(spec.origin))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -15,9 +15,14 @@ WITHOUT_EFFECT = frozenset(
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"data": {"block_size": 8}} → {"data.block_size": 8}, without the keys that cannot change a result."""
+    """{"data": {"block_size": 8}} → {"data.block_size": 8}, without the keys that cannot change a result.
+
+    A list of sections counts as sections named 0, 1, ….
+    """
     found: dict[str, Any] = {}
     for key, value in tree.items():
+        if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+            value = {str(place): item for place, item in enumerate(value)}
         name = f"{prefix}{key}"
         if name in WITHOUT_EFFECT:
             continue

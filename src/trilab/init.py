@@ -54,6 +54,8 @@ class RecordedDraws(TorchFunctionMode):
         """Draw every recorded parameter and buffer again, each under the seed of its own name."""
         with torch.no_grad():
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+                if tensor.is_meta:  # no values, so none to repeat
+                    continue
                 _, draw, left = self._draws.get(tensor.data_ptr(), (None, None, None))
                 if draw is not None and left is not None and torch.equal(tensor, left):
                     torch.default_generator.manual_seed(seed_of(seed, name))

@@ -17,18 +17,13 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from trilab import sweep
+from trilab.compose import conf_dir, plain
 from trilab.config import read
 from trilab.errors import BadInput
 from trilab.folder import RunFailed, attend, speak
 from trilab.help import keys_in_words
 
 log = logging.getLogger("trilab")
-
-
-def conf_dir() -> Path:
-    """Where the configs are: inside an installed package, or at the top of a checkout."""
-    inside = Path(__file__).parent / "conf"
-    return inside if inside.is_dir() else Path(__file__).parents[2] / "conf"
 
 
 # What ended runs in this process. Hydra would print a line of its own before an exception that it lets through.
@@ -88,7 +83,7 @@ def job(config: DictConfig) -> float | None:
     folder = Path(hydra_config.runtime.output_dir)
     alone = hydra_config.mode == RunMode.RUN
     try:
-        summary = attend(read(sweep.plain(config)), folder, console=Console() if alone else None, alone=alone)
+        summary = attend(read(plain(config)), folder, console=Console() if alone else None, alone=alone)
     except (BadInput, RunFailed) as error:
         with contextlib.suppress(OSError):  # not empty, or another run's that failed at the same time
             folder.rmdir()
@@ -121,7 +116,7 @@ def _explained(error: Exception) -> str:
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
             for overrides in sweep.combinations(given):
-                sweep.check(read(sweep.plain(hydra.compose("train", overrides))))
+                sweep.check(read(plain(hydra.compose("train", overrides))))
     except BadInput as better:
         return str(better)
     except (HydraException, OmegaConfBaseException):

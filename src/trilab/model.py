@@ -1,15 +1,22 @@
 """The language model: token embedding + position embedding → blocks around the aggregation → lm_head."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle, islice
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from trilab.agg.base import Aggregation
+from trilab.agg.base import Aggregation, Flops, State, product_flops
 from trilab.block import Block
 from trilab.errors import BadInput
 from trilab.init import named_draws, seed_of
+
+# (n_embd, block_size) → the strategy of one layer.
+MakeAggregation = Callable[[int, int], Aggregation]
+# Tokens taken so far, and what each layer carries.
+ModelState = tuple[int, tuple[State, ...]]
 
 
 class LanguageModel(nn.Module):
@@ -23,7 +30,7 @@ class LanguageModel(nn.Module):
     Args:
         vocab_size: V, number of distinct characters.
         block_size: T, most characters looked back on.
-        make_agg: (n_embd, block_size) → the strategy of one layer.
+        make_agg: (n_embd, block_size) → the strategy of each layer; or several, a pattern repeated over the layers.
         seed: of the initial values.
         n_embd: channels C; None with lm_head off (they are the vocabulary).
         n_layer: blocks.
@@ -49,7 +56,7 @@ class LanguageModel(nn.Module):
         self,
         vocab_size: int,
         block_size: int,
-        make_agg: Callable[[int, int], Aggregation],
+        make_agg: MakeAggregation | Sequence[MakeAggregation],
         *,
         seed: int = 1337,
         n_embd: int | None = 32,
@@ -81,6 +88,12 @@ class LanguageModel(nn.Module):
         for name, size in (sizes | {"data.block_size": block_size}).items():
             if size < 1:
                 raise BadInput(f"{name}={size} must be at least 1.")
+        pattern = [make_agg] if callable(make_agg) else list(make_agg)
+        if len(pattern) > n_layer:
+            raise BadInput(
+                f"model.agg_per_layer names {len(pattern)} strategies, but model.n_layer={n_layer}: name one a layer, "
+                "or a shorter pattern, which is repeated."
+            )
         if mlp_width < 0:
             raise BadInput(f"model.mlp_width={mlp_width} must be 0 or more.")
         if channels % n_head:
@@ -93,9 +106,9 @@ class LanguageModel(nn.Module):
             self.token_embedding_table = nn.Embedding(vocab_size, channels)
             self.position_embedding_table = nn.Embedding(block_size, channels) if positions else None
             self.blocks = nn.ModuleList()
-            for layer in range(n_layer):
+            for layer, make in enumerate(islice(cycle(pattern), n_layer)):
                 torch.default_generator.manual_seed(seed_of(seed, f"blocks.{layer}.agg"))
-                agg = make_agg(channels, block_size)
+                agg = make(channels, block_size)
                 own = set(agg.modules())
                 agg.project(value=value, output=output)
                 block = Block(agg, norm=norm, residual=residual, mlp=mlp, mlp_width=mlp_width, dropout=dropout)
@@ -133,13 +146,61 @@ class LanguageModel(nn.Module):
         logits: Tensor = self.lm_head(self.norm(x))
         return logits
 
+    def init_state(self, batch_size: int) -> ModelState:
+        """What `step` carries, before the first character."""
+        like = self.token_embedding_table.weight.new_empty(batch_size, self.token_embedding_table.embedding_dim)
+        return 0, tuple(block.agg.init_state(like) for block in self._blocks)
+
+    def step(self, tokens: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+        """Take one more character: equals the last position of `forward` on all characters so far, to rounding.
+
+        Args:
+            tokens: (B,) int64 ids.
+            state: what `init_state` or the last `step` returned; it is not changed.
+        Returns:
+            (B, V) logits of the next character, and the new state.
+        Raises:
+            ValueError: more than block_size characters, unless the model is `unbounded`.
+        """
+        time, states = state
+        if time >= self.block_size and not self.unbounded:
+            raise ValueError(f"{time + 1} characters are more than block_size={self.block_size}.")
+        x: Tensor = self.token_embedding_table(tokens)  # (B, C)
+        if self.position_embedding_table is not None:
+            x = x + self.position_embedding_table.weight[time]
+        new: list[State] = []
+        for block, carried in zip(self._blocks, states, strict=True):
+            x, carried = block.step(x, carried)
+            new.append(carried)
+        logits: Tensor = self.lm_head(self.norm(x))
+        return logits, (time + 1, tuple(new))
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether `step` may go on past block_size: no positions, and no layer whose state grows with the text."""
+        return self.position_embedding_table is None and all(block.agg.recurrent for block in self._blocks)
+
+    def flops(self, time: int) -> Flops:
+        """Of one row of `time` characters."""
+        head = Flops()
+        if isinstance(self.lm_head, nn.Linear):
+            head = product_flops(time, self.lm_head.in_features, self.lm_head.out_features)
+        return sum((block.flops(time) for block in self._blocks), head)
+
+    def state_size(self, time: int) -> int:
+        """Numbers that `step` carries for one row after `time` characters."""
+        return sum(block.agg.state_size(time) for block in self._blocks)
+
+    @property
+    def _blocks(self) -> list[Block]:
+        return cast(list[Block], list(self.blocks))
+
     @torch.no_grad()
     def weights(self, tokens: Tensor) -> list[Tensor | None]:
         """Each layer's table on these tokens: (B|1, H|1, T, T), or None where the strategy has no table."""
         tables: list[Tensor | None] = []
         x = self.embed(tokens)
-        for block in self.blocks:
-            assert isinstance(block, Block)
+        for block in self._blocks:
             tables.append(block.agg.weights(block.norm_agg(x)) if block.agg.has_weights else None)
             x = block(x)
         return tables

@@ -1,6 +1,5 @@
 """Config → objects → fit → result. Config ends here: everything below takes objects and numbers."""
 
-import inspect
 import logging
 import math
 import os
@@ -18,9 +17,11 @@ from lightning.pytorch.loggers import Logger
 from rich.console import Console
 
 from trilab import checkpoint
-from trilab.agg.base import Aggregation
 from trilab.atomic import replacing
+from trilab.budget import matched, training_flops
+from trilab.build import build_model
 from trilab.callbacks.checkpoints import Checkpoints
+from trilab.callbacks.path_check import PathCheck
 from trilab.callbacks.progress import TrainingProgress
 from trilab.callbacks.samples import Samples
 from trilab.callbacks.weight_tables import WeightTables
@@ -28,25 +29,33 @@ from trilab.config import Config, bind, read, save
 from trilab.corpus import read_corpus
 from trilab.datamodule import CharData
 from trilab.errors import BadInput
+from trilab.gate import Coverage, Leak, examine
 from trilab.generate import generate
 from trilab.identity import differences
 from trilab.learner import Learner
 from trilab.model import LanguageModel
-from trilab.tracking import MetricsFile, log_summary, wandb_run
+from trilab.tracking import MetricsFile, log_config, log_summary, wandb_run
 from trilab.vocabulary import Vocabulary
+
+log = logging.getLogger("trilab")
 
 
 @dataclass(frozen=True)
 class Job:
     """Everything that one training needs, built and checked.
 
-    `resume` is the checkpoint to go on from and the steps it has done, or None for a new training.
+    `config` has its budgets met. `coverage` is what the gate has examined, `leak` what it found and was told to let
+    pass. `resume` is the checkpoint to go on from and the steps it has done, or None for a new training.
     """
 
+    config: Config
     data: CharData
     learner: Learner
     trainer: Trainer
     progress: TrainingProgress
+    path: PathCheck | None
+    coverage: Coverage | None
+    leak: str | None
     resume: tuple[Path, int] | None
 
 
@@ -71,9 +80,10 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
         loggers: list[Logger] = []
         if int(os.environ.get("RANK", "0")) == 0:
             if config.logger.name == "wandb":
-                loggers.append(closing.enter_context(_tracked(config)))
+                loggers.append(closing.enter_context(_tracked(job.config if job else config)))
             job = job or prepare(config, folder, console)
-            save(config, folder / "config.yaml")
+            save(job.config, folder / "config.yaml")
+            log_config(loggers, job.config.tree)
             if job.resume:
                 _take_over_best(job.resume[0], folder / "checkpoints", job.learner)
             metrics = MetricsFile(folder / "metrics.jsonl", job.resume[1] if job.resume else 0)
@@ -86,9 +96,10 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
     """Build everything and check that it fits together.
 
     Raises:
-        BadInput: what cannot be trained on.
+        BadInput: what cannot be trained on; a Leak, if the gate finds that something sees the future.
     """
     corpus = read_corpus(config.data.source)
+    config = matched(config, corpus.text)
     data = CharData(
         corpus,
         seed=config.seed,
@@ -117,26 +128,24 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
     keep = Checkpoints(
         folder / "checkpoints", every=config.trainer.checkpoint_every, val_every=config.trainer.val_every
     )
-    callbacks = [progress, *_at_the_end(config, data, folder, console), keep]
+    window = data.splits.val[: data.block_size].long()[None]
+    strict = config.check.causality == "error"
+    path = PathCheck(window, refuse=strict) if config.check.causality != "off" else None
+    callbacks = [progress, path, *_at_the_end(config, data, window, folder, console), keep]
     with _lightning_quiet():
-        trainer = build_trainer(config, folder, callbacks)
-    return Job(data, learner, trainer, progress, _resumable(config, folder, data))
-
-
-def build_model(config: Config, vocab_size: int) -> LanguageModel:
-    """The model of this config with its strategy and initial values.
-
-    Raises:
-        BadInput: knobs that do not fit together, or a strategy that is no Aggregation.
-    """
-    make_agg = bind(config.agg, "agg", given=("n_embd", "block_size"))
-    if not (inspect.isclass(make_agg.func) and issubclass(make_agg.func, Aggregation)):
-        raise BadInput(f"agg._target_={config.agg['_target_']} must be a subclass of trilab.agg.base.Aggregation.")
-
-    make_model = bind(config.model, "model", given=("vocab_size", "block_size", "make_agg", "seed"))
-    model = make_model(vocab_size, config.data.block_size, make_agg, seed=config.seed)
-    assert isinstance(model, LanguageModel)
-    return model
+        trainer = build_trainer(config, folder, [callback for callback in callbacks if callback])
+    resume = _resumable(config, folder, data)
+    coverage, leak = None, None
+    if path:
+        try:
+            coverage = examine(learner.model, device=trainer.strategy.root_device, tell=log.info)
+            log.info("%s", coverage)
+        except Leak as found:
+            if strict:
+                raise
+            leak = found.line
+            log.warning("%s", found)
+    return Job(config, data, learner, trainer, progress, path, coverage, leak, resume)
 
 
 def build_trainer(config: Config, folder: Path, callbacks: Sequence[Callback]) -> Trainer:
@@ -176,7 +185,9 @@ def build_trainer(config: Config, folder: Path, callbacks: Sequence[Callback]) -
         ) from error
 
 
-def write_text(path: Path, *, prompt: str | None, count: int, temperature: float, seed: int) -> str:
+def write_text(
+    path: Path, *, prompt: str | None, count: int, temperature: float, seed: int, unbounded: bool = False
+) -> str:
     """Text from a run's best checkpoint, or from the checkpoint named.
 
     Args:
@@ -185,8 +196,10 @@ def write_text(path: Path, *, prompt: str | None, count: int, temperature: float
         count: characters to add.
         temperature: 0 takes the likeliest character each time.
         seed: of the draws.
+        unbounded: past block_size go on from the carried state; see `generate`.
     Raises:
-        BadInput: no checkpoint there, a character that the model does not know, a number out of range.
+        BadInput: no checkpoint there, a character that the model does not know, a number out of range, or unbounded
+            and a model that cannot be.
     """
     if count < 0:
         raise BadInput(f"--tokens {count} must be 0 or more.")
@@ -203,7 +216,7 @@ def write_text(path: Path, *, prompt: str | None, count: int, temperature: float
     model.eval()
     tokens = vocabulary.encode(vocabulary.start if prompt is None else prompt).long()[None]
     generator = torch.Generator().manual_seed(seed)
-    written = generate(model, tokens, count, temperature=temperature, generator=generator)
+    written = generate(model, tokens, count, temperature=temperature, generator=generator, unbounded=unbounded)
     return vocabulary.decode(written[0].tolist())
 
 
@@ -231,8 +244,11 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
         "best_step": learner.best_step,
         "steps": trainer.global_step,
         "n_params": sum(p.numel() for p in learner.model.parameters() if p.requires_grad),
+        "flops_per_char": _flops_per_char(learner.model, data.block_size),
+        "state_size": learner.model.state_size(data.block_size),
         "chars_per_second": job.progress.chars_per_second,
         "precision": str(trainer.precision),
+        "check": _checked(job),
         "data": {
             "name": data.corpus.name,
             "sha256": data.corpus.sha256,
@@ -244,7 +260,31 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
     return measured
 
 
-def _at_the_end(config: Config, data: CharData, folder: Path, console: Console | None) -> list[Callback]:
+def _checked(job: Job) -> dict[str, Any]:
+    """What check.causality came to."""
+    coverage, leak = job.coverage, job.leak
+    if job.path and job.path.coverage:
+        coverage = coverage + job.path.coverage if coverage else job.path.coverage
+    if job.path and job.path.leak:
+        leak = leak or job.path.leak
+    return {
+        "causality": job.config.check.causality,
+        "leak": leak,
+        "covered": coverage.as_dict() if coverage else None,
+    }
+
+
+def _flops_per_char(model: LanguageModel, block_size: int) -> float | None:
+    """Of training, forward and backward; None where a strategy does not say what it costs."""
+    try:
+        return training_flops(model, block_size) / block_size
+    except BadInput:
+        return None
+
+
+def _at_the_end(
+    config: Config, data: CharData, window: torch.Tensor, folder: Path, console: Console | None
+) -> list[Callback]:
     callbacks: list[Callback] = []
     if config.callbacks.sample_chars:
         callbacks.append(
@@ -257,7 +297,7 @@ def _at_the_end(config: Config, data: CharData, folder: Path, console: Console |
             )
         )
     if config.callbacks.weight_tables:
-        callbacks.append(WeightTables(data.splits.val[: data.block_size].long()[None]))
+        callbacks.append(WeightTables(window))
     return callbacks
 
 

@@ -18,7 +18,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from trilab.config import Config, bind, read
+from trilab.compose import plain
+from trilab.config import Config, bind, read, strategies
 from trilab.corpus import read_corpus
 from trilab.errors import BadInput
 from trilab.folder import is_finished, summary_of
@@ -26,15 +27,6 @@ from trilab.identity import run_name
 from trilab.report import report
 
 log = logging.getLogger("trilab")
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """The task's config as nested plain values, interpolations resolved, without Hydra's own."""
-    tree = OmegaConf.to_container(
-        OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), resolve=True
-    )
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
 
 
 def _run_id(config: Config) -> str:
@@ -51,7 +43,7 @@ def check(config: Config) -> None:
     Raises:
         BadInput: a class that cannot be imported, a knob that it does not have, a text that cannot be read or cut.
     """
-    bind(config.agg, "agg", given=("n_embd", "block_size"))
+    strategies(config)
     bind(config.model, "model", given=("vocab_size", "block_size", "make_agg", "seed"))
     bind(config.optim, "optim")()
     read_corpus(config.data.source)

@@ -94,6 +94,10 @@ class Wandb(WandbLogger):
         """Log one step; every other kind of logging comes through here too."""
         self._try(lambda: super(Wandb, self).log_metrics(dict(metrics), step))
 
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """Say again what is trained: budgets may have changed it since the run began."""
+        self._try(lambda: self.experiment.config.update(dict(config), allow_val_change=True))
+
     def log_summary(self, summary: Mapping[str, Any]) -> None:
         """Keep one value a run."""
         self._try(lambda: self.experiment.summary.update(dict(summary)))
@@ -201,6 +205,13 @@ def log_summary(loggers: Iterable[Logger], summary: Mapping[str, Any]) -> None:
     for logger in loggers:
         if isinstance(logger, Wandb):
             logger.log_summary(summary)
+
+
+def log_config(loggers: Iterable[Logger], config: Mapping[str, Any]) -> None:
+    """What is trained, as resolved plain values, to the loggers that keep it."""
+    for logger in loggers:
+        if isinstance(logger, Wandb):
+            logger.log_config(config)
 
 
 def log_picture(loggers: Iterable[Logger], name: str, picture: Image.Image, step: int) -> None:

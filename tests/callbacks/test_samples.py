@@ -83,7 +83,7 @@ def test_the_model_is_evaluated_while_it_writes_and_goes_back_to_its_mode(tmp_pa
 
     sample = Samples(Vocabulary("abcdefghijk"), count=3, seed=0, path=tmp_path / "a.txt", console=None)
     module = learner()
-    module.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
+    module.model.norm.register_forward_pre_hook(lambda norm, _: modes.append(norm.training))
     fit(module, [Modes(), sample, Modes()])
     before, *during, after = modes[5:]
     assert during == [False] * 3

@@ -11,7 +11,8 @@ from trilab.agg.attention import SelfAttention
 from trilab.agg.base import Aggregation
 from trilab.agg.softmax import SoftmaxMean
 from trilab.callbacks import weight_tables
-from trilab.callbacks.weight_tables import SCALE, WeightTables, draw, pictures
+from trilab.callbacks.weight_tables import WeightTables, draw, pictures
+from trilab.colours import COLD, WARM
 from trilab.model import LanguageModel
 
 from ..test_learner import QUIET, fit, learner
@@ -28,11 +29,12 @@ def pixel(picture: Image.Image, row: int, column: int, size: int) -> tuple[int, 
 def test_row_t_of_the_picture_is_position_t_and_larger_weights_are_brighter() -> None:
     table = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]])
     picture = draw(table)
-    dark, middle, bright = (tuple(SCALE[i].astype(int)) for i in (0, 2, 4))
+    dark, middle, bright = (tuple(WARM[i].astype(int)) for i in (0, 2, 4))
     assert pixel(picture, 0, 0, 3) == bright
     assert pixel(picture, 0, 2, 3) == pixel(picture, 1, 2, 3) == dark
-    assert pixel(picture, 1, 0, 3) == pixel(picture, 2, 2, 3) == middle
-    assert pixel(picture, 2, 0, 3) == tuple(SCALE[1].astype(int))
+    assert sum(middle) < sum(pixel(picture, 1, 0, 3)) < sum(bright)
+    assert pixel(picture, 1, 0, 3) == pixel(picture, 2, 2, 3)
+    assert pixel(picture, 2, 0, 3) == middle  # a quarter of the largest: half of the scale
 
 
 def test_the_colours_get_brighter_all_the_way() -> None:
@@ -51,10 +53,11 @@ def test_a_table_of_one_value_is_drawn_without_a_warning(value: float) -> None:
     assert len(draw(np.full((2, 2), value)).getcolors()) == 1
 
 
-def test_negative_weights_are_darker_than_zero() -> None:
+def test_negative_weights_are_cold_and_zero_is_dark() -> None:
     picture = draw(np.array([[0.0, 0.0], [-1.0, 1.0]]))
-    assert pixel(picture, 1, 0, 2) == tuple(SCALE[0].astype(int))
-    assert pixel(picture, 0, 0, 2) == tuple(SCALE[2].astype(int))
+    assert pixel(picture, 1, 0, 2) == tuple(COLD[4].astype(int))
+    assert pixel(picture, 1, 1, 2) == tuple(WARM[4].astype(int))
+    assert pixel(picture, 0, 0, 2) == tuple(WARM[0].astype(int))
 
 
 def test_each_layer_has_a_picture_with_its_heads_side_by_side() -> None:

@@ -181,6 +181,13 @@ def test_a_repeated_run_is_named(experiment: Path, add_run: AddRun) -> None:
     assert make_report(experiment).notes == ("none: b repeats seed 0 with the same config and is not counted.",)
 
 
+def test_a_row_that_sees_the_future_is_told_to_be_no_comparison(experiment: Path, add_run: Callable[..., Path]) -> None:
+    add_run("none", summary={"check": {"leak": None}})
+    add_run("leaky", val_loss=0.1, summary={"check": {"causality": "warn", "leak": "leaky sees the future: …"}})
+    (note,) = make_report(experiment).notes
+    assert note.startswith("leaky sees the future (trained with check.causality=warn)")
+
+
 @pytest.mark.usefixtures("three")
 @pytest.mark.parametrize("width", [100, 80, 60, 45])
 def test_names_losses_and_differences_are_whole_on_a_terminal_of(experiment: Path, width: int) -> None:

@@ -2,9 +2,24 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from trilab.agg.base import About, Aggregation, accumulator, head_size, lower_triangle, split_heads
+from trilab.agg.base import (
+    About,
+    Aggregation,
+    Flops,
+    State,
+    accumulator,
+    head_size,
+    lower_triangle,
+    merge_heads,
+    product_flops,
+    split_heads,
+    weighted_sum,
+)
 from trilab.errors import BadInput
+
+ROTARY_BASE = 10_000
 
 
 class SelfAttention(Aggregation):
@@ -13,23 +28,31 @@ class SelfAttention(Aggregation):
     Q = x Wq and K = x Wk, cut into H heads with a table each. Value and output maps are the model's (`project`).
     2·C² parameters. O(T²·C + T·C²) time; 2·T·C numbers of state, the keys and values of the past.
 
+    With a window each token sees itself and the window - 1 before it: O(T·window·C + T·C²) time, in blocks of `window`
+    queries that look at their own and the previous block of keys, and a state that stops growing at
+    2·(window - 1)·C numbers. Rotary positions turn queries and keys, pair of channels by pair, by an angle that grows
+    with the position, so that their product knows how far they are apart.
+
     Args:
         n_embd: channels C.
         block_size: most tokens T of one call.
         n_head: heads H; must divide n_embd.
         scaled: divide affinities by √(C / H), so that their spread at first does not grow with the head size.
         dropout: share of weights set to zero while training, the rest scaled up; rows then sum to 1 on average only.
+        window: tokens seen, this one included; None for all.
+        rotary: turn queries and keys by their positions.
     Raises:
-        BadInput: n_embd not divisible by n_head; dropout outside [0, 1).
+        BadInput: n_embd not divisible by n_head; dropout outside [0, 1); window below 1; rotary with an odd head size.
     Source:
         Karpathy, Let's build GPT, 62:00-71:38 (version 4), scaling 76:56-79:11, heads 81:59-84:25. His heads are
-        separate modules side by side; here they are slices of one projection.
+        separate modules side by side; here they are slices of one projection. Window: Beltagy, Peters, Cohan,
+        Longformer, 2020, without its global tokens. Rotary: Su, Lu, Pan, Murtadha, Wen, Liu, RoFormer, 2021.
     """
 
     about = About(
         formula="A = softmax(mask(Q Kᵀ / √(C / H)))",
-        cost="O(T²·C + T·C²)",
-        state="2·T·C",
+        cost="O(T²·C + T·C²); with a window O(T·window·C + T·C²)",
+        state="2·T·C; with a window 2·min(T, window - 1)·C",
         rows_sum_to_one=True,
         source="Karpathy, Let's build GPT, 62:00-71:38 (version 4), 76:56-84:25",
     )
@@ -37,25 +60,112 @@ class SelfAttention(Aggregation):
     tril: Tensor
 
     def __init__(
-        self, n_embd: int, block_size: int, *, n_head: int = 1, scaled: bool = True, dropout: float = 0.0
+        self,
+        n_embd: int,
+        block_size: int,
+        *,
+        n_head: int = 1,
+        scaled: bool = True,
+        dropout: float = 0.0,
+        window: int | None = None,
+        rotary: bool = False,
     ) -> None:
         super().__init__(n_embd, block_size)
         if not 0 <= dropout < 1:
             raise BadInput(f"agg.dropout={dropout} must lie in [0, 1).")
+        if window is not None and window < 1:
+            raise BadInput(f"agg.window={window} must be at least 1 (tokens seen, this one included), or null for all.")
         size = head_size(n_embd, n_head)
+        if rotary and size % 2:
+            raise BadInput(
+                f"agg.rotary=true turns pairs of channels: the head size, model.n_embd / agg.n_head = {n_embd} / "
+                f"{n_head} = {size}, must be even."
+            )
         self.n_head = n_head
         self.scale = size**-0.5 if scaled else 1.0
+        self.window = window
+        self.rotary = rotary
         self.query = nn.Linear(n_embd, n_embd, bias=False)
         self.key = nn.Linear(n_embd, n_embd, bias=False)
         self.dropout = nn.Dropout(dropout)
-        self.register_buffer("tril", lower_triangle(block_size), persistent=False)
+        self.register_buffer("tril", lower_triangle(min(window or block_size, block_size)), persistent=False)
 
     def weights(self, x: Tensor) -> Tensor:
-        time = x.shape[1]
-        wide = accumulator(x.dtype)  # a large product of queries and keys overflows float16
-        q = split_heads(self.query(x).to(wide), self.n_head)  # (B, H, T, C / H)
-        k = split_heads(self.key(x).to(wide), self.n_head)  # (B, H, T, C / H)
-        affinities = self.scale * q @ k.transpose(-2, -1)  # (B, H, T, T)
-        affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
+        time, size = x.shape[1], len(self.tril)
+        visible = self.tril[:time, :time] if time <= size else lower_triangle(time).triu(1 - size).to(x.device)
+        return self._table(self._heads(self.query(x)), self._heads(self.key(x)), visible)
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        time, size = x.shape[1], len(self.tril)
+        if time <= size:
+            return super().mix(x, v)
+        q, k = self._heads(self.query(x)), self._heads(self.key(x))  # (B, H, T, C / H)
+        rest = -time % size  # to fill the last block
+        blocks = (time + rest) // size
+        seen = []  # keys and values, (B, H, blocks, 2 · size, C / H): of the previous block and of the own
+        for part in (k, split_heads(v.to(k.dtype), self.n_head)):
+            cut = torch.unflatten(pad(part, (0, 0, size, rest)), 2, (-1, size))  # (B, H, 1 + blocks, size, C / H)
+            seen.append(torch.cat([cut[:, :, :-1], cut[:, :, 1:]], 3))
+        visible = torch.cat([~self.tril, self.tril], 1).repeat(blocks, 1, 1)  # (blocks, size, 2 · size)
+        visible[0, :, :size] = False  # nothing comes before the first block
+        q = torch.unflatten(pad(q, (0, 0, 0, rest)), 2, (-1, size))
+        y = self._table(q, seen[0], visible) @ seen[1]  # (B, H, blocks, size, C / H)
+        return merge_heads(y.flatten(2, 3)[:, :, :time]).to(v.dtype)
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
+        q, k = self._heads(self.query(x)), self._heads(self.key(x))  # (B, H, T, C / H)
+        values = split_heads(v.to(k.dtype), self.n_head)
+        y = []
+        for t in range(x.shape[1]):
+            seen = slice(max(0, t + 1 - len(self.tril)), t + 1)
+            affinities = self.scale * (k[:, :, seen] @ q[:, :, t, :, None])  # (B, H, S, 1)
+            y.append((affinities.softmax(2) * values[:, :, seen]).sum(2))
+        return merge_heads(torch.stack(y, 2)).to(v.dtype)
+
+    def init_state(self, like: Tensor) -> State:
+        nothing = like.new_empty(len(like), 0, self.n_embd)
+        return nothing, nothing  # keys, values
+
+    def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        keys = torch.cat([state[0], self.key(x)[:, None]], 1)  # (B, S, C)
+        values = torch.cat([state[1], v[:, None]], 1)  # (B, S, C)
+        seen = keys.shape[1]
+        if self.window is None:
+            self._fits(seen)
+        # positions are counted from the oldest key kept: only distances matter
+        q, k = self._heads(self.query(x)[:, None], first=seen - 1), self._heads(keys)
+        y = weighted_sum(self._table(q, k, keys.new_ones(1, seen, dtype=torch.bool)), values)[:, 0]
+        oldest = int(seen == self.window)  # the next token sees one less
+        return y, (keys[:, oldest:], values[:, oldest:])
+
+    def state_size(self, time: int) -> int:
+        kept = time if self.window is None else min(time, self.window - 1)
+        return 2 * kept * self.n_embd
+
+    def mix_flops(self, time: int) -> Flops:
+        size = len(self.tril)
+        rows, seen = (time, time) if time <= size else (time + -time % size, 2 * size)
+        projections = product_flops(time, self.n_embd, self.n_embd) * 2
+        return projections + product_flops(rows, self.n_embd, seen) * 2
+
+    def _table(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
+        """Queries and keys (…, R, D) and (…, S, D), and which see which: → weights (…, R, S)."""
+        affinities = (self.scale * q @ k.mT).masked_fill(~visible, -torch.inf)
         weights: Tensor = self.dropout(affinities.softmax(-1))
         return weights
+
+    def _heads(self, projected: Tensor, first: int = 0) -> Tensor:
+        """(B, T, C) → (B, H, T, C / H), float32 or wider, turned by positions first, first + 1, …
+
+        A large product of queries and keys overflows float16.
+        """
+        x = split_heads(projected.to(accumulator(projected.dtype)), self.n_head)
+        if not self.rotary:
+            return x
+        time, size = x.shape[2:]
+        positions = torch.arange(first, first + time, dtype=x.dtype, device=x.device)
+        speeds = ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=x.dtype, device=x.device) / size)
+        angles = positions[:, None] * speeds  # (T, C / H / 2)
+        even, odd = x[..., 0::2], x[..., 1::2]
+        turned = [even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos()]
+        return torch.stack(turned, -1).flatten(-2)

@@ -205,6 +205,12 @@ class Aggregation(nn.Module):
         learned = any(not name.startswith(("value.", "output.")) for name, _ in self.named_parameters())
         return product_flops(time, time, self.n_embd, gradients=1 + (learned or self.about.data_dependent))
 
+    @property
+    def flops_known(self) -> bool:
+        """Whether `mix_flops` speaks of this `mix`: not where a subclass overrides the one without the other."""
+        cls = type(self)
+        return cls.mix is Aggregation.mix or cls.mix_flops is not Aggregation.mix_flops
+
     def _fits(self, time: int) -> None:
         if time > self.block_size:
             raise ValueError(f"{time} tokens are more than block_size={self.block_size}.")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, accumulator
+from trilab.agg.base import About, Aggregation, Flops, State, accumulator
 
 
 class CumsumMean(Aggregation):
@@ -24,6 +24,7 @@ class CumsumMean(Aggregation):
         cost="O(T·C)",
         state="C + 1",
         rows_sum_to_one=True,
+        data_dependent=False,
         source="Karpathy, Let's build GPT, 42:13-58:26, as a cumulative sum",
     )
 
@@ -36,3 +37,25 @@ class CumsumMean(Aggregation):
         accumulate = accumulator(v.dtype)  # 65,536 ones already overflow float16
         counts = torch.arange(1, v.shape[1] + 1, dtype=accumulate, device=v.device)
         return (v.cumsum(1, dtype=accumulate) / counts[:, None]).to(v.dtype)
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
+        total, means = torch.zeros_like(v[:, 0]), []
+        for t in range(v.shape[1]):
+            total = total + v[:, t]  # (B, C)
+            means.append(total / (t + 1))
+        return torch.stack(means, dim=1)
+
+    def init_state(self, like: Tensor) -> State:
+        total = torch.zeros_like(like, dtype=accumulator(like.dtype))
+        return total, torch.zeros(len(like), 1, dtype=torch.int64, device=like.device)
+
+    def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        total, count = state
+        total, count = total + v, count + 1
+        return (total / count).to(v.dtype), (total, count)
+
+    def state_size(self, time: int) -> int:
+        return self.n_embd + 1
+
+    def mix_flops(self, time: int) -> Flops:
+        return Flops(time * self.n_embd, time * self.n_embd)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, accumulator
+from trilab.agg.base import About, Aggregation, Flops, accumulator
 
 
 class LoopMean(Aggregation):
@@ -25,6 +25,7 @@ class LoopMean(Aggregation):
         cost="O(T²·C)",
         state="T·C",
         rows_sum_to_one=True,
+        data_dependent=False,
         source="Karpathy, Let's build GPT, 42:13-47:11 (version 1)",
     )
 
@@ -35,6 +36,13 @@ class LoopMean(Aggregation):
         return (tril / tril.sum(1, keepdim=True))[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return self.loop(x, v)
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
         accumulate = accumulator(v.dtype)
         means = [v[:, : t + 1].mean(1, dtype=accumulate) for t in range(v.shape[1])]  # T times (B, C)
         return torch.stack(means, dim=1).to(v.dtype)
+
+    def mix_flops(self, time: int) -> Flops:
+        additions = time * (time + 1) // 2 * self.n_embd  # t + 1 tokens for each t
+        return Flops(additions, additions)

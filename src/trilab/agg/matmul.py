@@ -1,5 +1,6 @@
 """`matmul`: the prefix mean as one product with a lower-triangular matrix."""
 
+import torch
 from torch import Tensor
 
 from trilab.agg.base import About, Aggregation, accumulator, lower_triangle
@@ -23,6 +24,7 @@ class MatmulMean(Aggregation):
         cost="O(T²·C)",
         state="T·C",
         rows_sum_to_one=True,
+        data_dependent=False,
         source="Karpathy, Let's build GPT, 47:11-54:42 (version 2)",
     )
 
@@ -36,3 +38,12 @@ class MatmulMean(Aggregation):
         time = x.shape[1]
         tril = self.tril[:time, :time].to(accumulator(x.dtype))
         return (tril / tril.sum(1, keepdim=True))[None, None]
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
+        y = []
+        for t in range(v.shape[1]):
+            y_t = torch.zeros_like(v[:, t])  # (B, C)
+            for s in range(t + 1):
+                y_t = y_t + v[:, s] / (t + 1)
+            y.append(y_t)
+        return torch.stack(y, dim=1)

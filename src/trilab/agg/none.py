@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, accumulator
+from trilab.agg.base import About, Aggregation, Flops, State, accumulator
 
 
 class Identity(Aggregation):
@@ -24,6 +24,7 @@ class Identity(Aggregation):
         cost="O(1)",
         state="0",
         rows_sum_to_one=True,
+        data_dependent=False,
         source="Karpathy, Let's build GPT, 58:26-62:00",
     )
 
@@ -32,3 +33,19 @@ class Identity(Aggregation):
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         return v
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
+        y = [v[:, t] for t in range(v.shape[1])]  # T times (B, C)
+        return torch.stack(y, dim=1)
+
+    def init_state(self, like: Tensor) -> State:
+        return ()
+
+    def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        return v, state
+
+    def state_size(self, time: int) -> int:
+        return 0
+
+    def mix_flops(self, time: int) -> Flops:
+        return Flops()

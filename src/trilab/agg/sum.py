@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, accumulator
+from trilab.agg.base import About, Aggregation, Flops, State, accumulator
 
 
 class PrefixSum(Aggregation):
@@ -23,6 +23,7 @@ class PrefixSum(Aggregation):
         formula="y_t = v_0 + … + v_t",
         cost="O(T·C)",
         state="C",
+        data_dependent=False,
         source="Karpathy, Let's build GPT, 47:11-51:54",
     )
 
@@ -32,3 +33,23 @@ class PrefixSum(Aggregation):
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         return v.cumsum(1, dtype=accumulator(v.dtype)).to(v.dtype)
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
+        total, totals = torch.zeros_like(v[:, 0]), []
+        for t in range(v.shape[1]):
+            total = total + v[:, t]  # (B, C)
+            totals.append(total)
+        return torch.stack(totals, dim=1)
+
+    def init_state(self, like: Tensor) -> State:
+        return (torch.zeros_like(like, dtype=accumulator(like.dtype)),)
+
+    def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        total = state[0] + v
+        return total.to(v.dtype), (total,)
+
+    def state_size(self, time: int) -> int:
+        return self.n_embd
+
+    def mix_flops(self, time: int) -> Flops:
+        return Flops(time * self.n_embd, time * self.n_embd)

@@ -24,6 +24,7 @@ class LearnedTable(Aggregation):
         cost="O(T²·C)",
         state="T·C",
         rows_sum_to_one=True,
+        data_dependent=False,
         source="Karpathy, Let's build GPT, 54:42-58:26 (version 3), with learned affinities",
     )
 
@@ -39,3 +40,10 @@ class LearnedTable(Aggregation):
         affinities = self.affinities[:time, :time].to(accumulator(x.dtype))
         affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
         return affinities.softmax(-1)[None, None]
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
+        y = []
+        for t in range(v.shape[1]):
+            affinities = self.affinities[t, : t + 1]  # the future is not among them: nothing to mask
+            y.append(affinities.softmax(0) @ v[:, : t + 1])  # (B, C)
+        return torch.stack(y, dim=1)

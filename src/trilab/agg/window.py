@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, accumulator, lower_triangle
+from trilab.agg.base import About, Aggregation, State, accumulator, lower_triangle
 from trilab.errors import BadInput
 
 
@@ -11,7 +11,7 @@ class WindowMean(Aggregation):
     """Average of this token and the size - 1 before it: A = softmax(mask(0)), the mask -inf outside the band.
 
     The first rows have fewer tokens to look at; the softmax divides each row by what it has. No parameters.
-    O(T²·C) time as a product, (size - 1)·C numbers of state.
+    O(T²·C) time as a product, min(T, size - 1)·C numbers of state.
 
     Args:
         n_embd: channels C.
@@ -26,8 +26,9 @@ class WindowMean(Aggregation):
     about = About(
         formula="A = softmax(mask(0)), s > t - size",
         cost="O(T²·C)",
-        state="(size - 1)·C",
+        state="min(T, size - 1)·C",
         rows_sum_to_one=True,
+        data_dependent=False,
         source="Karpathy, Let's build GPT, 54:42-58:26 (version 3), with a band",
     )
 
@@ -37,6 +38,7 @@ class WindowMean(Aggregation):
         super().__init__(n_embd, block_size)
         if size < 1:
             raise BadInput(f"agg.size={size} must be at least 1: tokens averaged, this one included.")
+        self.size = size
         self.register_buffer("band", lower_triangle(block_size).triu(1 - size), persistent=False)
 
     def weights(self, x: Tensor) -> Tensor:
@@ -44,3 +46,18 @@ class WindowMean(Aggregation):
         affinities = torch.zeros(time, time, dtype=accumulator(x.dtype), device=x.device)
         affinities = affinities.masked_fill(~self.band[:time, :time], -torch.inf)
         return affinities.softmax(-1)[None, None]
+
+    def loop(self, x: Tensor, v: Tensor) -> Tensor:
+        y = []
+        for t in range(v.shape[1]):
+            first = max(0, t + 1 - self.size)
+            y.append(v[:, first : t + 1].mean(1))  # (B, C)
+        return torch.stack(y, dim=1)
+
+    def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        seen = torch.cat([state[0], v[:, None]], dim=1)  # (B, at most size, C)
+        mean = seen.mean(1, dtype=accumulator(v.dtype)).to(v.dtype)
+        return mean, (seen[:, max(0, seen.shape[1] + 1 - self.size) :],)
+
+    def state_size(self, time: int) -> int:
+        return min(time, self.size - 1) * self.n_embd

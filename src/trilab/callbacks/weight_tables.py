@@ -6,12 +6,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from numpy.typing import NDArray
 from PIL import Image
 
+from trilab.colours import colours
 from trilab.learner import Learner, evaluating
 from trilab.model import LanguageModel
 from trilab.tracking import log_picture
 
-# Corners of a dark-to-bright scale that stays readable in grey and for colour-blind eyes.
-SCALE = np.array([[13, 8, 52], [96, 20, 110], [190, 55, 85], [246, 140, 30], [252, 255, 164]], dtype=np.float64)
 SIDE = 256  # pixels of one table's side, at least
 
 
@@ -36,12 +35,8 @@ class WeightTables(Callback):
 
 
 def draw(table: NDArray[np.float64]) -> Image.Image:
-    """(T, T) weights → a square picture; row t is position t, bright where the weight is large."""
-    low, high = min(0.0, float(table.min())), float(table.max())
-    place = (table - low) / (high - low or 1.0) * (len(SCALE) - 1)
-    below = np.clip(place.astype(int), 0, len(SCALE) - 2)
-    share = (place - below)[..., None]
-    pixels = (SCALE[below] * (1 - share) + SCALE[below + 1] * share).astype(np.uint8)  # (T, T, 3)
+    """(T, T) weights → a square picture; row t is position t, bright where the weight is large, cold where negative."""
+    pixels = colours(table / (np.abs(table).max() or 1.0))  # (T, T, 3)
     zoom = max(1, -(-SIDE // len(table)))
     return Image.fromarray(pixels.repeat(zoom, axis=0).repeat(zoom, axis=1))
 

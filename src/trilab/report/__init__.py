@@ -65,7 +65,8 @@ def make_report(folder: Path, *, baseline: str = "none") -> Report:
     variants = group(runs)
     base, why_not = find_baseline(variants, baseline)
     rows = make_rows(variants, base)
-    notes = ([why_not] if why_not and variants else []) + _seed_notes(rows, base) + _repeat_notes(variants)
+    notes = [why_not] if why_not and variants else []
+    notes += _seed_notes(rows, base) + _repeat_notes(variants) + _leak_notes(variants)
     return Report(folder, tuple(runs), tuple(rows), tuple(notes))
 
 
@@ -142,6 +143,18 @@ def _repeat_notes(variants: Iterable[Variant]) -> list[str]:
         for variant in variants
         for run in variant.repeats
     ]
+
+
+def _leak_notes(variants: Iterable[Variant]) -> list[str]:
+    """Which rows are no fair comparison: trained under check.causality=warn although they see the future."""
+    notes = []
+    for variant in variants:
+        checks = [run.summary.get("check") for run in variant.runs]
+        if any(isinstance(check, dict) and check.get("leak") for check in checks):
+            notes.append(
+                f"{variant.name} sees the future (trained with check.causality=warn): no comparison with others."
+            )
+    return notes
 
 
 def _seeds(seeds: Iterable[int]) -> str:

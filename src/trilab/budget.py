@@ -1,0 +1,123 @@
+"""Budgets: a config → the same one with the width, or the number of steps, that meets them."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from trilab.agg.base import Aggregation
+from trilab.build import build_model
+from trilab.config import Config, read
+from trilab.errors import BadInput
+from trilab.model import LanguageModel
+from trilab.vocabulary import Vocabulary
+
+log = logging.getLogger("trilab")
+
+WIDEST = 2**16  # channels; wider ones are not looked at
+
+
+def matched(config: Config, text: str) -> Config:
+    """The config with model.n_embd and trainer.max_steps set as match.params and match.flops ask; says what it chose.
+
+    Without budgets it is the config as it is. Matching twice changes nothing more.
+
+    Args:
+        text: gives the size of the vocabulary.
+    Raises:
+        BadInput: a budget that no width or no number of steps can meet; the message says why.
+    """
+    params, flops = config.match.params, config.match.flops
+    if params is None and flops is None:
+        return config
+    vocab_size = len(Vocabulary.of(text))
+    if params is not None:
+        if not config.model.get("lm_head", True):
+            raise BadInput(
+                f"match.params={params} sizes model.n_embd, but with model.lm_head=false there are as many channels as "
+                "characters. Choose another model, or leave match.params out."
+            )
+        n_embd, found = width(
+            params,
+            lambda n_embd: build_on_meta(_with(config, "model", n_embd=n_embd), vocab_size),
+            multiple=int(config.model.get("n_head", 1)),
+        )
+        config = _with(config, "model", n_embd=n_embd)
+        off = 100 * (found / params - 1)
+        log.info("match.params=%d: model.n_embd=%d gives %s (%+.1f %%)", params, n_embd, f"{found:,}", off)
+    if flops is not None:
+        once = config.data.batch_size * training_flops(build_on_meta(config, vocab_size), config.data.block_size)
+        steps = round(flops / once)
+        if steps < 1:
+            raise BadInput(f"match.flops={flops:g} is less than one step of {config.name} takes: {once:.3g}.")
+        config = _with(config, "trainer", max_steps=steps)
+        log.info("match.flops=%g: trainer.max_steps=%s of %.3g each", flops, f"{steps:,}", once)
+    return config
+
+
+def width(params: int, build: Callable[[int], LanguageModel], multiple: int) -> tuple[int, int]:
+    """The number of channels whose model has as close to `params` parameters as can be.
+
+    Args:
+        params: trainable parameters wanted.
+        build: channels → model; may refuse a width with BadInput.
+        multiple: channels come in multiples of this, or of the first multiple of it that `build` takes.
+    Returns:
+        Channels and parameters.
+    Raises:
+        BadInput: no width comes near, or `build` takes none.
+    """
+
+    def size(n_embd: int) -> int:
+        return sum(p.numel() for p in build(n_embd).parameters() if p.requires_grad)
+
+    unit, smallest = _first_width(size, multiple)
+    if params < smallest:
+        raise BadInput(f"match.params={params} is less than the smallest model has: {smallest:,} at n_embd={unit}.")
+    low, high = 1, 2  # units; size(low) ≤ params
+    while size(high * unit) <= params:
+        low, high = high, 2 * high
+        if high * unit > WIDEST:
+            raise BadInput(
+                f"match.params={params} needs more than {WIDEST:,} channels, or more than channels can give."
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size(middle * unit) <= params else (low, middle)
+    best = min((low, high), key=lambda units: abs(size(units * unit) - params))
+    return best * unit, size(best * unit)
+
+
+def _first_width(size: Callable[[int], int], multiple: int) -> tuple[int, int]:
+    """The smallest multiple that can be built, and its size: a strategy may need an even number a head."""
+    for n_embd in range(multiple, 64 * multiple, multiple):
+        with suppress(BadInput):
+            return n_embd, size(n_embd)
+    return multiple, size(multiple)  # not a matter of the width: let it say what is wrong
+
+
+def training_flops(model: LanguageModel, time: int) -> int:
+    """Operations of one forward and backward pass over one row of `time` characters.
+
+    Raises:
+        BadInput: a strategy that does not say what it costs.
+    """
+    for module in model.modules():
+        if isinstance(module, Aggregation) and not module.flops_known:
+            raise BadInput(
+                f"{type(module).__name__} does not say what it costs: it has a `mix` of its own but no `mix_flops`, "
+                "the number of operations that this takes. match.flops cannot do without."
+            )
+    return model.flops(time).training
+
+
+def build_on_meta(config: Config, vocab_size: int) -> LanguageModel:
+    """The model without its values: sizes only, whatever they are."""
+    with torch.device("meta"):
+        return build_model(config, vocab_size)
+
+
+def _with(config: Config, section: str, **keys: Any) -> Config:
+    return read({**config.tree, section: {**config.tree[section], **keys}})

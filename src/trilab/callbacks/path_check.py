@@ -1,0 +1,62 @@
+"""The way in which a model really trains (device, precision) is put before the law of causality too."""
+
+import logging
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from trilab.gate import Coverage, Leak, examine_path
+from trilab.learner import Learner
+
+log = logging.getLogger("trilab")
+
+DTYPES = {"16": torch.float16, "bf16": torch.bfloat16}
+
+
+class PathCheck(Callback):
+    """Before the first step on an accelerator, or in a narrow precision: changed tokens must not move earlier logits.
+
+    What the gate proves in float64 need not hold for the kernels that other devices and dtypes choose.
+
+    Args:
+        tokens: (1, T) ids to begin from.
+        refuse: raise on a leak; otherwise it is told and training goes on.
+    """
+
+    def __init__(self, tokens: torch.Tensor, *, refuse: bool) -> None:
+        self.tokens = tokens
+        self.refuse = refuse
+        self.coverage: Coverage | None = None
+        self.leak: str | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Examine.
+
+        Raises:
+            Leak: refuse is set, and a logit moves with later tokens.
+        """
+        assert isinstance(pl_module, Learner)
+        dtype = DTYPES.get(str(trainer.precision).partition("-")[0], torch.float32)
+        if pl_module.device.type == "cpu" and dtype == torch.float32:
+            return  # what the gate has examined already
+        model = pl_module.model
+
+        def forward(tokens: torch.Tensor) -> torch.Tensor:
+            with trainer.precision_plugin.forward_context():
+                logits: torch.Tensor = model(tokens)
+                return logits
+
+        try:
+            self.coverage = examine_path(
+                forward,
+                self.tokens.to(pl_module.device),
+                model.vocab_size,
+                dtype,
+                seconds=1.0 if trainer.world_size == 1 else 0.0,  # every process must make the same calls
+            )
+            log.info("%s", self.coverage)
+        except Leak as leak:
+            if self.refuse:
+                raise
+            self.leak = leak.line
+            log.warning("%s", leak)

@@ -1,0 +1,76 @@
+"""What every aggregation, and a whole model, must obey: functions that look for a violation and tell the worst one.
+
+    from trilab.laws import causality_prefix
+    print(causality_prefix(MyAgg(32, 8)))
+
+A law is tried on copies, in float64, in evaluation and training mode, with parameters as they are and redrawn at
+several scales, on inputs of several scales: at initial values a zero projection can hide a full leak, and a finite mask
+holds until scores are large enough to outbid it. A whole model is tried at ordinary scales, on tokens; see ORDINARY.
+
+Both forms of causality are needed. Dividing by T instead of t + 1 passes the perturbation form, since T does not
+change; a finite mask passes the prefix form as long as it is large against the scores.
+
+Rounding and leaks. A strategy that goes through an FFT rounds earlier outputs a little differently when later inputs
+change, and that is no leak. The error is about eps · log2(n) of the largest number in the row, eps being that of the
+dtype and n the points of the transform: it grows with what the row holds. So a change counts relative to the largest
+output of either call, and up to `rounding(dtype, T)`, a stated multiple of eps, it is rounding: 6e-14 in float64 at
+T = 8. The future is redrawn at the largest input scale, 1e4. So the leak that is not seen moves an output by less than
+6e-14 of what inputs of 1e4 make of it, about 1e-9 for a mean: nothing can be learned from it in float32, whose
+resolution is 1e-7. The prefix form compares calls of different lengths, whose sums run in another order: it allows
+1e-6 of the largest output.
+"""
+
+from collections.abc import Callable
+
+from trilab.laws.causality import causality_perturbation, causality_prefix, rounding
+from trilab.laws.compiling import compiled
+from trilab.laws.construction import Make, seed, state_dict
+from trilab.laws.forward import batch, finite_range, shape
+from trilab.laws.gradients import gradient
+from trilab.laws.streaming import stream
+from trilab.laws.tables import loop, table, triangle
+from trilab.laws.trials import ORDINARY, THOROUGH, Conditions, Subject
+from trilab.laws.verdict import Setting, Verdict
+
+Law = Callable[[Subject], Verdict]
+LAWS: tuple[Law, ...] = (
+    shape,
+    causality_prefix,
+    causality_perturbation,
+    batch,
+    table,
+    loop,
+    triangle,
+    stream,
+    gradient,
+    finite_range,
+    compiled,
+)
+CONSTRUCTION_LAWS: tuple[Callable[[Make], Verdict], ...] = (seed, state_dict)
+
+__all__ = [
+    "CONSTRUCTION_LAWS",
+    "LAWS",
+    "ORDINARY",
+    "THOROUGH",
+    "Conditions",
+    "Law",
+    "Make",
+    "Setting",
+    "Subject",
+    "Verdict",
+    "batch",
+    "causality_perturbation",
+    "causality_prefix",
+    "compiled",
+    "finite_range",
+    "gradient",
+    "loop",
+    "rounding",
+    "seed",
+    "shape",
+    "state_dict",
+    "stream",
+    "table",
+    "triangle",
+]
