@@ -33,7 +33,7 @@ class PathCheck(Callback):
         """Examine.
 
         Raises:
-            Leak: refuse is set, and a logit moves with later tokens.
+            RuntimeError: refuse is set, and a logit moves with later tokens. The training has begun: it has failed.
         """
         assert isinstance(pl_module, Learner)
         dtype = DTYPES.get(str(trainer.precision).partition("-")[0], torch.float32)
@@ -57,6 +57,6 @@ class PathCheck(Callback):
             log.info("%s", self.coverage)
         except Leak as leak:
             if self.refuse:
-                raise
+                raise RuntimeError(str(leak)) from leak
             self.leak = leak.line
             log.warning("%s", leak)
