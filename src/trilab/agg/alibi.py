@@ -5,11 +5,9 @@ from torch import Tensor, nn
 
 from trilab.agg.base import (
     About,
-    Aggregation,
     Flops,
+    QueryKeyAggregation,
     State,
-    accumulator,
-    head_size,
     merge_heads,
     product_flops,
     split_heads,
@@ -18,7 +16,7 @@ from trilab.agg.base import (
 from trilab.errors import BadInput
 
 
-class AlibiAttention(Aggregation):
+class AlibiAttention(QueryKeyAggregation):
     """Attention with linear biases: A = softmax(mask(Q Kᵀ / √(C / H) - m_h (t - s))), m_h = 2^(-8 (h + 1) / H).
 
     Each head h = 0 … H - 1 has a fixed slope m_h, from steep (near tokens only) to nearly flat; positions need no
@@ -46,20 +44,17 @@ class AlibiAttention(Aggregation):
     )
 
     def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1, dropout: float = 0.0) -> None:
-        super().__init__(n_embd, block_size)
+        super().__init__(n_embd, block_size, n_head=n_head)
         if not 0 <= dropout < 1:
             raise BadInput(f"agg.dropout={dropout} must lie in [0, 1).")
-        self.scale = head_size(n_embd, n_head) ** -0.5
-        self.n_head = n_head
-        self.query = nn.Linear(n_embd, n_embd, bias=False)
-        self.key = nn.Linear(n_embd, n_embd, bias=False)
+        self.scale = self.head_size**-0.5
         self.dropout = nn.Dropout(dropout)
 
     def weights(self, x: Tensor) -> Tensor:
-        return self._table(self._heads(self.query(x)), self._heads(self.key(x)))
+        return self._table(self.heads(self.query(x)), self.heads(self.key(x)))
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
-        q, k = self._heads(self.query(x)), self._heads(self.key(x))  # (B, H, T, C / H)
+        q, k = self.heads(self.query(x)), self.heads(self.key(x))  # (B, H, T, C / H)
         values, slopes = split_heads(v.to(k.dtype), self.n_head), self._slopes(k)
         y = []
         for t in range(x.shape[1]):
@@ -76,7 +71,7 @@ class AlibiAttention(Aggregation):
         keys = torch.cat([state[0], self.key(x)[:, None]], 1)  # (B, t + 1, C)
         values = torch.cat([state[1], v[:, None]], 1)  # (B, t + 1, C)
         self._fits(keys.shape[1])
-        weights = self._table(self._heads(self.query(x)[:, None]), self._heads(keys))  # (B, H, 1, t + 1)
+        weights = self._table(self.heads(self.query(x)[:, None]), self.heads(keys))  # (B, H, 1, t + 1)
         return weighted_sum(weights, values)[:, 0], (keys, values)
 
     def state_size(self, time: int) -> int:
@@ -94,10 +89,6 @@ class AlibiAttention(Aggregation):
         affinities = self.scale * q @ k.mT - self._slopes(k) * distances
         weights: Tensor = self.dropout(affinities.masked_fill(distances < 0, -torch.inf).softmax(-1))
         return weights
-
-    def _heads(self, projected: Tensor) -> Tensor:
-        """(B, T, C) → (B, H, T, C / H), float32 or wider: a large product of the two overflows float16."""
-        return split_heads(projected.to(accumulator(projected.dtype)), self.n_head)
 
     def _slopes(self, like: Tensor) -> Tensor:
         """(H, 1, 1), steep ones first."""

@@ -6,11 +6,9 @@ from torch.nn.functional import pad
 
 from trilab.agg.base import (
     About,
-    Aggregation,
     Flops,
+    QueryKeyAggregation,
     State,
-    accumulator,
-    head_size,
     lower_triangle,
     merge_heads,
     product_flops,
@@ -22,7 +20,7 @@ from trilab.errors import BadInput
 ROTARY_BASE = 10_000
 
 
-class SelfAttention(Aggregation):
+class SelfAttention(QueryKeyAggregation):
     """Weighted average where each token asks and each earlier one answers: A = softmax(mask(Q Kᵀ / √(C / H))).
 
     Q = x Wq and K = x Wk, cut into H heads with a table each. Value and output maps are the model's (`project`).
@@ -70,36 +68,32 @@ class SelfAttention(Aggregation):
         window: int | None = None,
         rotary: bool = False,
     ) -> None:
-        super().__init__(n_embd, block_size)
+        super().__init__(n_embd, block_size, n_head=n_head)
         if not 0 <= dropout < 1:
             raise BadInput(f"agg.dropout={dropout} must lie in [0, 1).")
         if window is not None and window < 1:
             raise BadInput(f"agg.window={window} must be at least 1 (tokens seen, this one included), or null for all.")
-        size = head_size(n_embd, n_head)
-        if rotary and size % 2:
+        if rotary and self.head_size % 2:
             raise BadInput(
                 f"agg.rotary=true turns pairs of channels: the head size, model.n_embd / agg.n_head = {n_embd} / "
-                f"{n_head} = {size}, must be even."
+                f"{n_head} = {self.head_size}, must be even."
             )
-        self.n_head = n_head
-        self.scale = size**-0.5 if scaled else 1.0
+        self.scale = self.head_size**-0.5 if scaled else 1.0
         self.window = window
         self.rotary = rotary
-        self.query = nn.Linear(n_embd, n_embd, bias=False)
-        self.key = nn.Linear(n_embd, n_embd, bias=False)
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("tril", lower_triangle(min(window or block_size, block_size)), persistent=False)
 
     def weights(self, x: Tensor) -> Tensor:
         time, size = x.shape[1], len(self.tril)
         visible = self.tril[:time, :time] if time <= size else lower_triangle(time).triu(1 - size).to(x.device)
-        return self._table(self._heads(self.query(x)), self._heads(self.key(x)), visible)
+        return self._table(self._turned(self.query(x)), self._turned(self.key(x)), visible)
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         time, size = x.shape[1], len(self.tril)
         if time <= size:
             return super().mix(x, v)
-        q, k = self._heads(self.query(x)), self._heads(self.key(x))  # (B, H, T, C / H)
+        q, k = self._turned(self.query(x)), self._turned(self.key(x))  # (B, H, T, C / H)
         rest = -time % size  # to fill the last block
         blocks = (time + rest) // size
         seen = []  # keys and values, (B, H, blocks, 2 · size, C / H): of the previous block and of the own
@@ -113,7 +107,7 @@ class SelfAttention(Aggregation):
         return merge_heads(y.flatten(2, 3)[:, :, :time]).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
-        q, k = self._heads(self.query(x)), self._heads(self.key(x))  # (B, H, T, C / H)
+        q, k = self._turned(self.query(x)), self._turned(self.key(x))  # (B, H, T, C / H)
         values = split_heads(v.to(k.dtype), self.n_head)
         y = []
         for t in range(x.shape[1]):
@@ -133,7 +127,7 @@ class SelfAttention(Aggregation):
         if self.window is None:
             self._fits(seen)
         # positions are counted from the oldest key kept: only distances matter
-        q, k = self._heads(self.query(x)[:, None], first=seen - 1), self._heads(keys)
+        q, k = self._turned(self.query(x)[:, None], first=seen - 1), self._turned(keys)
         y = weighted_sum(self._table(q, k, keys.new_ones(1, seen, dtype=torch.bool)), values)[:, 0]
         oldest = int(seen == self.window)  # the next token sees one less
         return y, (keys[:, oldest:], values[:, oldest:])
@@ -154,12 +148,9 @@ class SelfAttention(Aggregation):
         weights: Tensor = self.dropout(affinities.softmax(-1))
         return weights
 
-    def _heads(self, projected: Tensor, first: int = 0) -> Tensor:
-        """(B, T, C) → (B, H, T, C / H), float32 or wider, turned by positions first, first + 1, …
-
-        A large product of queries and keys overflows float16.
-        """
-        x = split_heads(projected.to(accumulator(projected.dtype)), self.n_head)
+    def _turned(self, projected: Tensor, first: int = 0) -> Tensor:
+        """(B, T, C) → (B, H, T, C / H), turned by positions first, first + 1, …"""
+        x = self.heads(projected)
         if not self.rotary:
             return x
         time, size = x.shape[2:]

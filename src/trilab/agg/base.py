@@ -216,6 +216,29 @@ class Aggregation(nn.Module):
             raise ValueError(f"{time} tokens are more than block_size={self.block_size}.")
 
 
+class QueryKeyAggregation(Aggregation):
+    """A mixer whose weights come from tokens that ask and tokens that answer: queries x Wq and keys x Wk, in H heads.
+
+    Args:
+        n_embd: channels C.
+        block_size: most tokens T of one call.
+        n_head: heads H; must divide n_embd.
+    Raises:
+        BadInput: n_embd not divisible by n_head.
+    """
+
+    def __init__(self, n_embd: int, block_size: int, *, n_head: int) -> None:
+        super().__init__(n_embd, block_size)
+        self.head_size = head_size(n_embd, n_head)
+        self.n_head = n_head
+        self.query = nn.Linear(n_embd, n_embd, bias=False)
+        self.key = nn.Linear(n_embd, n_embd, bias=False)
+
+    def heads(self, x: Tensor) -> Tensor:
+        """(B, T, n) → (B, H, T, n / H), float32 or wider: a large product of queries and keys overflows float16."""
+        return split_heads(x.to(accumulator(x.dtype)), self.n_head)
+
+
 def weighted_sum(weights: Tensor, v: Tensor) -> Tensor:
     """A @ v, head by head: (B|1, H|1, R, T) and (B, T, C) → (B, R, C), in the dtype of v."""
     return merge_heads(weights @ split_heads(v.to(weights.dtype), weights.shape[1])).to(v.dtype)

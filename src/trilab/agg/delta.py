@@ -6,19 +6,17 @@ from torch.nn.functional import normalize
 
 from trilab.agg.base import (
     About,
-    Aggregation,
     Flops,
+    QueryKeyAggregation,
     State,
     accumulator,
-    head_size,
     merge_heads,
     product_flops,
-    split_heads,
 )
 from trilab.ops.chunks import CHUNK, chunk_lengths
 
 
-class DeltaRule(Aggregation):
+class DeltaRule(QueryKeyAggregation):
     """Memory written by correction: S_t = S_{t-1} (I - β_t k_t k_tᵀ) + β_t v_t k_tᵀ, y_t = S_t q_t.
 
     S holds values by key, one matrix a head. Each token reads what its key gives, S_{t-1} k_t, and moves it by β_t of
@@ -49,11 +47,7 @@ class DeltaRule(Aggregation):
     )
 
     def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1) -> None:
-        super().__init__(n_embd, block_size)
-        self.head_size = head_size(n_embd, n_head)
-        self.n_head = n_head
-        self.query = nn.Linear(n_embd, n_embd, bias=False)
-        self.key = nn.Linear(n_embd, n_embd, bias=False)
+        super().__init__(n_embd, block_size, n_head=n_head)
         self.rate = nn.Linear(n_embd, n_head)
 
     def weights(self, x: Tensor) -> Tensor:
@@ -62,7 +56,7 @@ class DeltaRule(Aggregation):
         return _solve(overlaps, (q @ k.mT).tril(), left=False) * beta.mT
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        parts = (*self._parts(x), self._heads(v))
+        parts = (*self._parts(x), self.heads(v))
         S: Tensor | None = None  # (B, H, C / H, C / H), keys by values: the transpose of the formula's
         y: list[Tensor] = []
         for q, k, beta, values in zip(*(torch.split(part, CHUNK, 2) for part in parts), strict=True):
@@ -75,7 +69,7 @@ class DeltaRule(Aggregation):
         return merge_heads(torch.cat(y, 2)).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
-        (q, k, beta), values = self._parts(x), self._heads(v)
+        (q, k, beta), values = self._parts(x), self.heads(v)
         q, k, beta, values = (part.transpose(1, 2)[..., None] for part in (q, k, beta, values))  # (B, T, H, C / H, 1)
         S, y = torch.zeros_like(q[:, 0] @ k[:, 0].mT), []
         for t in range(x.shape[1]):
@@ -89,7 +83,7 @@ class DeltaRule(Aggregation):
 
     def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         (q, k, beta), (S,) = self._parts(x[:, None]), state
-        S = S + k.mT @ (beta * (self._heads(v[:, None]) - k @ S))
+        S = S + k.mT @ (beta * (self.heads(v[:, None]) - k @ S))
         return merge_heads(q @ S)[:, 0].to(v.dtype), (S,)
 
     def state_size(self, time: int) -> int:
@@ -110,12 +104,8 @@ class DeltaRule(Aggregation):
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys of length 1, (B, H, T, C / H), and β, (B, H, T, 1)."""
-        q, k = (normalize(self._heads(part(x)), dim=-1) for part in (self.query, self.key))
-        return q, k, self._heads(self.rate(x)).sigmoid()
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(B, T, n) → (B, H, T, n / H), float32 or wider."""
-        return split_heads(x.to(accumulator(x.dtype)), self.n_head)
+        q, k = (normalize(self.heads(part(x)), dim=-1) for part in (self.query, self.key))
+        return q, k, self.heads(self.rate(x)).sigmoid()
 
 
 def _solve(below: Tensor, right: Tensor, *, left: bool = True) -> Tensor:

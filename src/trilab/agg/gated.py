@@ -8,14 +8,12 @@ from torch.nn.functional import logsigmoid
 
 from trilab.agg.base import (
     About,
-    Aggregation,
     Flops,
+    QueryKeyAggregation,
     State,
     accumulator,
-    head_size,
     merge_heads,
     product_flops,
-    split_heads,
 )
 from trilab.ops.chunks import (
     chunk_lengths,
@@ -26,7 +24,7 @@ from trilab.ops.chunks import (
 )
 
 
-class GatedLinearAttention(Aggregation):
+class GatedLinearAttention(QueryKeyAggregation):
     """Weighted sum that fades as the tokens say: A[t, s] = (q_t · k_s) / √(C / H) · a_{s+1} ⋯ a_t.
 
     One gate a head and token, a_r = σ(w · x_r + b): near 1 keeps the past, near 0 forgets it. Weights may be negative
@@ -59,11 +57,7 @@ class GatedLinearAttention(Aggregation):
     )
 
     def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1) -> None:
-        super().__init__(n_embd, block_size)
-        self.head_size = head_size(n_embd, n_head)
-        self.n_head = n_head
-        self.query = nn.Linear(n_embd, n_embd, bias=False)
-        self.key = nn.Linear(n_embd, n_embd, bias=False)
+        super().__init__(n_embd, block_size, n_head=n_head)
         self.gate = nn.Linear(n_embd, n_head)
         with torch.no_grad():
             self.gate.bias.copy_(math.log(block_size) * torch.arange(1, n_head + 1) / n_head)
@@ -74,11 +68,11 @@ class GatedLinearAttention(Aggregation):
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         q, k = self._queries_keys(x)
-        return merge_heads(linear_attention(q, k, self._heads(v), self._log_decay(x))).to(v.dtype)
+        return merge_heads(linear_attention(q, k, self.heads(v), self._log_decay(x))).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
-        (q, k), values = self._queries_keys(x), self._heads(v)  # (B, H, T, C / H)
-        a = self._heads(self.gate(x)).sigmoid()[..., None]  # (B, H, T, 1, 1)
+        (q, k), values = self._queries_keys(x), self.heads(v)  # (B, H, T, C / H)
+        a = self.heads(self.gate(x)).sigmoid()[..., None]  # (B, H, T, 1, 1)
         S, y = torch.zeros_like(q[:, :, 0, None]), []
         for t in range(x.shape[1]):
             S = a[:, :, t] * S + k[:, :, t, :, None] * values[:, :, t, None, :]  # (B, H, C / H, C / H)
@@ -90,7 +84,7 @@ class GatedLinearAttention(Aggregation):
 
     def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         q, k = self._queries_keys(x[:, None])
-        y, S = linear_attention_step(q, k, self._heads(v[:, None]), self._log_decay(x[:, None]), *state)
+        y, S = linear_attention_step(q, k, self.heads(v[:, None]), self._log_decay(x[:, None]), *state)
         return merge_heads(y)[:, 0].to(v.dtype), (S,)
 
     def state_size(self, time: int) -> int:
@@ -104,12 +98,8 @@ class GatedLinearAttention(Aggregation):
 
     def _queries_keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Queries, already divided by √(C / H), and keys: (B, H, T, C / H)."""
-        return self._heads(self.query(x)) * self.head_size**-0.5, self._heads(self.key(x))
+        return self.heads(self.query(x)) * self.head_size**-0.5, self.heads(self.key(x))
 
     def _log_decay(self, x: Tensor) -> Tensor:
         """log a: (B, H, T)."""
-        return logsigmoid(self._heads(self.gate(x))[..., 0])
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(B, T, n) → (B, H, T, n / H), float32 or wider."""
-        return split_heads(x.to(accumulator(x.dtype)), self.n_head)
+        return logsigmoid(self.heads(self.gate(x))[..., 0])

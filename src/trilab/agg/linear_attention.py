@@ -1,16 +1,15 @@
 """`linear_attention`: attention with a similarity that factors, so that the past fits in one matrix."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import elu, pad
 
 from trilab.agg.base import (
     About,
-    Aggregation,
     Flops,
+    QueryKeyAggregation,
     State,
     accumulator,
-    head_size,
     merge_heads,
     product_flops,
     split_heads,
@@ -20,7 +19,7 @@ from trilab.ops.chunks import linear_attention, linear_attention_flops, linear_a
 FLOOR = 1e-6  # least feature
 
 
-class LinearAttention(Aggregation):
+class LinearAttention(QueryKeyAggregation):
     """Weighted average by similarity of positive features: A[t, s] = φ(q_t) · φ(k_s) / Σ_{r ≤ t} φ(q_t) · φ(k_r).
 
     φ(x) = elu(x) + 1 + 1e-6. The similarity is a product: Σ φ(k_s) v_sᵀ and Σ φ(k_s) are all that is kept of the past.
@@ -48,11 +47,7 @@ class LinearAttention(Aggregation):
     )
 
     def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1) -> None:
-        super().__init__(n_embd, block_size)
-        self.head_size = head_size(n_embd, n_head)
-        self.n_head = n_head
-        self.query = nn.Linear(n_embd, n_embd, bias=False)
-        self.key = nn.Linear(n_embd, n_embd, bias=False)
+        super().__init__(n_embd, block_size, n_head=n_head)
 
     def weights(self, x: Tensor) -> Tensor:
         q, k = self._features(x)
@@ -65,7 +60,7 @@ class LinearAttention(Aggregation):
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         q, k = self._features(x)  # (B, H, T, C / H)
-        values = self._heads(v)
+        values = self.heads(v)
         y = []
         for t in range(x.shape[1]):
             similarities = k[:, :, : t + 1] @ q[:, :, t, :, None]  # (B, H, t + 1, 1)
@@ -97,7 +92,7 @@ class LinearAttention(Aggregation):
 
     def _counted(self, v: Tensor) -> Tensor:
         """(B, T, C) → (B, H, T, C / H + 1), the last channel 1: its weighted sum is the sum of the weights."""
-        return pad(self._heads(v), (0, 1), value=1.0)
+        return pad(self.heads(v), (0, 1), value=1.0)
 
     def _means(self, sums: Tensor) -> Tensor:
         """(B, H, T, C / H + 1) → (B, T, C), the sums divided by the last of them."""
@@ -105,7 +100,3 @@ class LinearAttention(Aggregation):
 
     def _no_decay(self, like: Tensor) -> Tensor:
         return like.new_zeros(1, 1, like.shape[2])
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(B, T, C) → (B, H, T, C / H), float32 or wider."""
-        return split_heads(x.to(accumulator(x.dtype)), self.n_head)

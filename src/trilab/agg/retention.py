@@ -1,23 +1,21 @@
 """`retention`: affinities without a softmax, fading with distance at a fixed rate."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trilab.agg.base import (
     About,
-    Aggregation,
     Flops,
+    QueryKeyAggregation,
     State,
     accumulator,
-    head_size,
     merge_heads,
     product_flops,
-    split_heads,
 )
 from trilab.ops.chunks import linear_attention, linear_attention_flops, linear_attention_step, segment_sums
 
 
-class Retention(Aggregation):
+class Retention(QueryKeyAggregation):
     """Weighted sum that fades with distance: A[t, s] = (q_t · k_s) / √(C / H) · γ_h^(t - s), γ_h = 1 - 2^(-5 - h).
 
     Head h = 0 … H - 1 remembers about 2^(5 + h) tokens. Weights may be negative and rows do not sum to 1: the result
@@ -46,11 +44,7 @@ class Retention(Aggregation):
     )
 
     def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1) -> None:
-        super().__init__(n_embd, block_size)
-        self.head_size = head_size(n_embd, n_head)
-        self.n_head = n_head
-        self.query = nn.Linear(n_embd, n_embd, bias=False)
-        self.key = nn.Linear(n_embd, n_embd, bias=False)
+        super().__init__(n_embd, block_size, n_head=n_head)
 
     def weights(self, x: Tensor) -> Tensor:
         q, k = self._queries_keys(x)
@@ -58,10 +52,10 @@ class Retention(Aggregation):
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         q, k = self._queries_keys(x)
-        return merge_heads(linear_attention(q, k, self._heads(v), self._log_decay(q))).to(v.dtype)
+        return merge_heads(linear_attention(q, k, self.heads(v), self._log_decay(q))).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
-        (q, k), values = self._queries_keys(x), self._heads(v)  # (B, H, T, C / H)
+        (q, k), values = self._queries_keys(x), self.heads(v)  # (B, H, T, C / H)
         decay = self._log_decay(q).exp()[..., None, None]  # (1, H, T, 1, 1)
         S, y = torch.zeros_like(q[:, :, 0, None]), []
         for t in range(x.shape[1]):
@@ -74,7 +68,7 @@ class Retention(Aggregation):
 
     def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         q, k = self._queries_keys(x[:, None])
-        y, S = linear_attention_step(q, k, self._heads(v[:, None]), self._log_decay(q), *state)
+        y, S = linear_attention_step(q, k, self.heads(v[:, None]), self._log_decay(q), *state)
         return merge_heads(y)[:, 0].to(v.dtype), (S,)
 
     def state_size(self, time: int) -> int:
@@ -86,11 +80,7 @@ class Retention(Aggregation):
 
     def _queries_keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Queries, already divided by √(C / H), and keys: (B, H, T, C / H)."""
-        return self._heads(self.query(x)) * self.head_size**-0.5, self._heads(self.key(x))
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(B, T, C) → (B, H, T, C / H), float32 or wider."""
-        return split_heads(x.to(accumulator(x.dtype)), self.n_head)
+        return self.heads(self.query(x)) * self.head_size**-0.5, self.heads(self.key(x))
 
     def _log_decay(self, like: Tensor) -> Tensor:
         """log γ of every head, the same for every token: (1, H, T)."""
