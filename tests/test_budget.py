@@ -1,6 +1,5 @@
 """Budgets: variants of one size, or of one cost, and what cannot be brought to one."""
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,11 +72,11 @@ def test_matching_again_changes_nothing() -> None:
     assert matched(once, TEXT) == once
 
 
-def test_what_was_chosen_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("trilab"), "propagate", True)
-    with caplog.at_level(logging.INFO, logger="trilab"):
-        found = matched(config("match.params=40000", "match.flops=1e11"), TEXT)
-    sized, timed = (record.getMessage() for record in caplog.records if record.name == "trilab")
+def test_what_was_chosen_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("trilab.budget.log.info", lambda words, *values: said.append(words % values))
+    found = matched(config("match.params=40000", "match.flops=1e11"), TEXT)
+    sized, timed = said
     assert f"model.n_embd={found.model['n_embd']} gives {n_params(found):,} (" in sized
     assert f"trainer.max_steps={found.trainer.max_steps:,}" in timed
 
@@ -105,6 +104,23 @@ def test_a_strategy_that_needs_other_widths_than_the_heads_gets_them() -> None:
     found = matched(asked, TEXT)
     assert found.model["n_embd"] % 8 == 0
     assert abs(n_params(found) - 40_000) <= abs(n_params(found, n_embd=found.model["n_embd"] + 8) - 40_000)
+
+
+class AtLeast24(EvenHeads):
+    """Takes any channels from 24 on."""
+
+    def __init__(self, n_embd: int, block_size: int) -> None:
+        if n_embd < 24:
+            raise BadInput(f"n_embd={n_embd} must be at least 24.")
+        Aggregation.__init__(self, n_embd, block_size)
+
+
+def test_a_strategy_that_needs_a_least_width_is_still_sized_in_steps_of_the_heads() -> None:
+    found = matched(config(f"agg={{_target_:{__name__}.AtLeast24}}", "match.params=40000"), TEXT)
+    n_embd = found.model["n_embd"]
+    assert n_embd % 4 == 0
+    off = abs(n_params(found) - 40_000)
+    assert off <= min(abs(n_params(found, n_embd=n) - 40_000) for n in (n_embd - 4, n_embd + 4))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trilab.agg.attention import SelfAttention
 from trilab.agg.base import Aggregation
@@ -30,6 +30,8 @@ EXPECTED = {
     "MaxOverTime": "maximum over all time",
     "LeakAtLargeScale": "only at large scale",
     "NormalisedOverTime": "normalised over all time",
+    "LeakWithGradients": "mask lost in training mode",
+    "ReshapedBack": "rows of the batch are mixed",
     "CircularFFT": "convolution by FFT without zero padding",
 }
 
@@ -65,6 +67,10 @@ def test_more_channels_and_positions_look_the_same(name: str) -> None:
     }
     assert cause is not None
     assert cause.startswith(expected.get(name, EXPECTED[name]))
+
+
+DECISION = "a decision taken over all time (a sort, a top-k, a sign of a sum)"
+CARRIES = "carries something from one call to the next, or draws from a random generator of its own"
 
 
 class Mixed(Aggregation):
@@ -126,6 +132,101 @@ class EveryOther(Aggregation):
         return (looks / looks.sum(-1, keepdim=True))[None, None]
 
 
+class OwnDropout(Mixed):
+    """An honest sum whose dropout, of a kind of its own, draws differently for another length."""
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return v.cumsum(1) * (torch.rand_like(v.mT).mT > 0.5)
+
+
+class TopHalf(Mixed):
+    """Only the larger half of the tokens is let through, as with experts that choose."""
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        score = x[..., 0]
+        least = score.topk(max(1, score.shape[1] // 2), 1).values[:, -1:]
+        return v.cumsum(1) * (score >= least)[..., None]
+
+
+class SignOfSum(Mixed):
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return v.cumsum(1) * v.sum((1, 2), keepdim=True).sign()
+
+
+class LastInABand(Mixed):
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        last = v[:, -1:, :1]
+        return v.cumsum(1) * (1 + ((last > 0) & (last < 0.5)).to(v))
+
+
+class Pairs(Mixed):
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        rows, time, channels = v.shape
+        if time % 2:
+            return v.cumsum(1)
+        return v.view(rows, time // 2, 2, channels).mean(2).cumsum(1).repeat_interleave(2, 1)
+
+
+class BlocksOfFour(Mixed):
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        rows, time, channels = v.shape
+        padded = nn.functional.pad(v, (0, 0, 0, -time % 4)).view(rows, -1, 4, channels)
+        return padded.sum(2).cumsum(1).repeat_interleave(4, 1)[:, :time]
+
+
+class InPlace(Mixed):
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return x.cumsum_(1) * 1.0
+
+
+class Added(Mixed):
+    """What comes later reaches the residual stream, not the output."""
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        y = v.cumsum(1)
+        x += x.mean(1, keepdim=True)
+        return y
+
+
+class Stateful(Mixed):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Tensor | None = None
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        y = v.cumsum(1) if self.last is None else v.cumsum(1) + self.last
+        self.last = y[:, -1:]
+        return y
+
+
+class FirstTable(Mixed):
+    """The table of the first text is kept for all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Tensor | None = None
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        if self.kept is None or self.kept.shape[1] != x.shape[1]:
+            self.kept = (x @ x.mT).tril()
+        return self.kept @ v
+
+
+class BatchNorm(Mixed):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        y: Tensor = self.norm(v.cumsum(1).mT).mT
+        return y
+
+
+class SumOverBatch(Mixed):
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return v.cumsum(0)
+
+
 class Failing(Mixed):
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         raise RuntimeError
@@ -140,12 +241,24 @@ class Honest(SelfAttention):
     ("broken", "cause"),
     [
         (TwoAhead, "mask off by 2"),
-        (NormOverTime, "no mask"),
+        (NormOverTime, "no mask, or a number taken over all time (a norm, a mean, a maximum)"),
         (InstanceNorm, "normalised over all time: another scale and origin of x change nothing"),
         (LengthInFormula, "the length of the text is in the formula"),
         (LastPositionsAdded, "only inputs from position 5 on"),
         (EveryOther, "no mask"),
+        (TopHalf, DECISION),
+        (SignOfSum, DECISION),
+        (LastInABand, DECISION),
+        (Pairs, "averages over blocks of 2 positions, later ones among them"),
+        (BlocksOfFour, "averages over blocks of 4 positions, later ones among them"),
+        (InPlace, "changes its input in place"),
+        (Added, "changes its input in place"),
+        (Stateful, CARRIES),
+        (FirstTable, CARRIES),
+        (BatchNorm, "only in training mode: a mask lost there, or a statistic over time or batch"),
+        (SumOverBatch, "rows of the batch are mixed, as by a reshape in place of a transpose, or a sum over the batch"),
         (OneCell, None),
+        (OwnDropout, None),
         (Failing, None),
         (Honest, None),
     ],
@@ -155,7 +268,8 @@ def test_other_leaks_are_told_in_general_words_or_not_at_all(broken: type[Mixed]
 
 
 def test_a_mask_lost_in_evaluation_mode_is_told_from_one_lost_in_training() -> None:
-    assert likely_cause(LostInEvaluation(), replace(SMALL, training=False)) == "mask lost in evaluation mode"
+    told = likely_cause(LostInEvaluation(), replace(SMALL, training=False))
+    assert told == "only in evaluation mode: a mask lost there, or a statistic over time or batch"
 
 
 def test_looking_for_a_cause_leaves_the_strategy_as_it_is() -> None:

@@ -1,6 +1,7 @@
 """`trilab check` as a user types it."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,14 @@ class Leak(Aggregation):
         if self.broken:
             raise RuntimeError("not today\\nat all")
         return table[None, None] / x.shape[1]
+
+class Other:
+    def __init__(self, n_embd, block_size):
+        pass
+
+class Running(Aggregation):
+    def mix(self, x, v):
+        return v.cumsum(1)
 """
 
 
@@ -51,16 +60,23 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return run
 
 
+def judging() -> list[str]:
+    """The laws of this test's `check`."""
+    from trilab import check
+
+    return [law.__name__ for law in (*check.LAWS, *check.CONSTRUCTION_LAWS)]
+
+
 def test_a_strategy_gets_a_row_for_each_law_and_a_last_line_with_counts(check: Check) -> None:
     done = check("attention", "n_head=1", "none")
     assert done.code == 0, done.out
     head, *rows, last = done.out.splitlines()
     assert head.split() == ["strategy", "law", "worst", "allowed"]
-    assert len(rows) == 2 * 12
+    assert len(rows) == 2 * len(judging())
     assert all(row.endswith("  ok") for row in rows)
     assert rows[0].startswith("attention n_head=1  shape ")
     assert rows[-1].startswith("none                state_dict ")
-    assert last == "2 checked, 24 verdicts: 24 ok, 0 FAILS"
+    assert last == f"2 checked, {len(rows)} verdicts: {len(rows)} ok, 0 FAILS"
 
 
 def test_a_leaking_class_of_the_current_folder_fails_with_where_it_leaks(check: Check) -> None:
@@ -69,7 +85,7 @@ def test_a_leaking_class_of_the_current_folder_fails_with_where_it_leaks(check: 
     (row,) = [line for line in done.out.splitlines() if "causality_perturbation" in line]
     assert " FAILS  " in row
     assert "moves with the inputs after" in row
-    assert done.out.splitlines()[-1].endswith("5 FAILS")
+    assert done.out.splitlines()[-1].endswith(f", {done.out.count(' FAILS  ')} FAILS")
 
 
 def test_json_is_all_that_is_printed_and_holds_the_facts(check: Check) -> None:
@@ -90,14 +106,45 @@ def test_what_a_class_raises_is_told_in_its_row_and_the_other_laws_go_on(check: 
     done = check("mine.Leak", "broken=true")
     assert done.code == 1
     assert "FAILS  alone: raises RuntimeError: not today\n" in done.out
+    assert done.out.count("not today") == 1
+    assert done.out.count(": raises as above\n") == done.out.count(" FAILS  ") - 1 > 5
     assert "  seed " in done.out
-    assert json.loads(check("mine.Leak", "broken=true", "--json").out)[0]["worst"] is None
+    rows = json.loads(check("mine.Leak", "broken=true", "--json").out)
+    assert rows[0]["worst"] is None
+    assert [row["what"] for row in rows[:2]] == ["raises RuntimeError: not today"] * 2
+
+
+def test_a_law_with_nothing_to_compare_says_so_and_is_not_counted_as_kept(check: Check) -> None:
+    done = check("mine.Running")
+    assert done.code == 0, done.out
+    rows = {line.split()[1]: line.split()[2:] for line in done.out.splitlines()[1:-1]}
+    idle = {law for law, said in rows.items() if said == ["–", "–", "nothing", "to", "compare"]}
+    assert idle == {"table", "loop", "triangle"}
+    assert all(said[-1] == "ok" for law, said in rows.items() if law not in idle)
+    ok = len(judging()) - 3
+    assert done.out.splitlines()[-1] == f"1 checked, {ok + 3} verdicts: {ok} ok, 0 FAILS, 3 with nothing to compare"
+    told = json.loads(check("mine.Running", "--json").out)
+    assert {row["law"] for row in told if not row["compared"]} == idle
+
+
+def test_one_channel_is_judged_in_flat_models_only_where_no_norm_makes_it_constant(check: Check) -> None:
+    done = check("cumsum", "--n-embd", "1", "--json")
+    assert done.code == 0, done.out
+    assert {row["in"] for row in json.loads(done.out)} <= {"alone", "flat"}
+
+
+def test_words_of_train_name_the_same_strategy(check: Check) -> None:
+    from trilab.check import grouped
+
+    assert grouped(["agg=attention", "agg.n_head=1", "none"]) == [("attention", ["n_head=1"]), ("none", [])]
+    assert check("agg=none").out.splitlines()[1].startswith("none ")
 
 
 def test_a_stack_is_judged_as_a_whole_model(check: Check) -> None:
     done = check("[softmax,{window:{size:2}}]")
     assert done.code == 0, done.out
-    assert done.out.splitlines()[-1] == "1 checked, 7 verdicts: 7 ok, 0 FAILS"
+    *_, last = done.out.splitlines()
+    assert re.fullmatch(r"1 checked, (\d) verdicts: \1 ok, 0 FAILS", last)
     leaking = check("[softmax,{_target_: mine.Leak}]")
     assert leaking.code == 1
     assert "gpt: output" in leaking.out
@@ -113,9 +160,15 @@ def test_a_stack_is_judged_as_a_whole_model(check: Check) -> None:
         (["attention", "n_head=3"], "model.n_embd=4 is not divisible by agg.n_head=3"),
         (["[window]", "size=2"], "size=2 follows a stack"),
         (["[windw,softmax]"], "model.agg_per_layer names windw, which is no strategy"),
-        (["[window"], "[window"),
+        (["[window"], "[window is no stack: its brackets do not match"),
+        (["[window,"], "[window, is no stack: its brackets do not match"),
+        ([""], "'' is no strategy"),
+        (["./bad.py"], "./bad.py is no dotted path of a class"),
+        (["--n-embd", "1", "[none]"], "--n-embd 1 with [none]: a stack is judged in model=gpt"),
+        (["agg.n_head=2"], "agg.n_head=2 is a knob of no strategy"),
         (["nowhere.Agg"], "agg._target_=nowhere.Agg cannot be imported"),
-        (["pathlib.Path"], "agg._target_=pathlib.Path must be a subclass of trilab.agg.base.Aggregation"),
+        (["mine.Other"], "agg._target_=mine.Other must be a subclass of trilab.agg.base.Aggregation"),
+        (["pathlib.Path"], "agg._target_=pathlib.Path must "),
         (["--n-embd", "0"], "model.n_embd=0 must be at least 1"),
         (["--block-size", "0"], "data.block_size=0 must be at least 1"),
     ],

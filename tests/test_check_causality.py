@@ -20,6 +20,19 @@ class MeanOfAll(CumsumMean):
     def mix(self, x, v):
         return v.mean(1, keepdim=True).expand_as(v)
 
+class OnlyWithGradients(CumsumMean):
+    def mix(self, x, v):
+        y = super().mix(x, v)
+        return y + v[:, -1:] if torch.is_grad_enabled() and v.dtype == torch.float32 else y
+
+class OtherRows(CumsumMean):
+    def mix(self, x, v):
+        return super().mix(x, v) + v.roll(1, 0)
+
+class OwnDropout(CumsumMean):
+    def mix(self, x, v):
+        return torch.nn.functional.dropout(super().mix(x, v), 0.1, self.training)
+
 class OnlyInBfloat16(CumsumMean):
     def mix(self, x, v):
         y = super().mix(x, v)
@@ -85,10 +98,11 @@ def test_off_looks_at_nothing(train: Train) -> None:
 def test_the_summary_says_what_was_covered(train: Train) -> None:
     done = train("model=gpt", "agg=attention")
     assert "causality: 3 × attention at 8 of 8 positions in 8 settings, the model at 8 of 8 positions" in done.out
-    strategy, whole = done.summary["check"]["covered"]["parts"]
+    strategy, whole, path = done.summary["check"]["covered"]["parts"]
     assert (strategy["name"], strategy["layers"], strategy["positions"]) == ("attention", [0, 1, 2], 8)
     assert set(strategy["tried"].values()) == {8}
     assert whole["name"] == "the model"
+    assert path["tried"] == {"T=8, tokens, float32 on cpu": 8}
 
 
 def test_the_precision_that_trains_is_examined_too(train: Train) -> None:
@@ -96,6 +110,7 @@ def test_the_precision_that_trains_is_examined_too(train: Train) -> None:
     done = train("agg=long_conv", narrow)
     assert done.code == 0
     *_, path = done.summary["check"]["covered"]["parts"]
+    assert path["name"] == "the model as it will train"
     assert path["tried"] == {"T=8, tokens, bfloat16 on cpu": 8}
     refused = train("agg._target_=sees_ahead.OnlyInBfloat16", narrow)
     assert refused.code == 1
@@ -107,10 +122,44 @@ def test_the_precision_that_trains_is_examined_too(train: Train) -> None:
     assert summary(run)["check"]["leak"].startswith("the model as it will train sees the future")
 
 
+def test_a_leak_of_training_only_is_found_in_what_really_trains(train: Train) -> None:
+    done = train("agg._target_=sees_ahead.OnlyWithGradients")
+    assert done.code != 0
+    assert "sees the future: output " in done.err
+    assert not any((run / "checkpoints").exists() for run in done.runs)
+
+
+def test_a_strategy_that_reads_other_rows_of_the_batch_is_refused(train: Train) -> None:
+    done = train("agg._target_=sees_ahead.OtherRows")
+    assert done.code == 2
+    assert "OtherRows (layer 0) mixes rows of the batch: row " in done.err
+    assert not done.runs
+
+
+@pytest.mark.parametrize("model", ["flat", "gpt"])
+def test_a_strategy_with_dropout_of_its_own_is_no_leak(train: Train, model: str) -> None:
+    assert train("agg._target_=sees_ahead.OwnDropout", f"model={model}").code == 0
+
+
+def test_a_run_let_through_by_warn_is_no_result_under_error(train: Train) -> None:
+    command = ["agg._target_=sees_ahead.MeanOfAll"]
+    assert train(*command, "check.causality=warn").code == 0
+    refused = train(*command)
+    assert refused.code == 2
+    assert "is no result under check.causality=error" in refused.err
+    assert refused.summary["status"] == "finished"
+    assert train("-m", *command).code == 1
+
+
+def test_a_run_that_nobody_looked_at_is_told_to_be_one(train: Train) -> None:
+    assert train("agg=ema", "check.causality=off").code == 0
+    assert "whether it sees the future is not known" in train("agg=ema").out
+
+
 def test_another_word_than_error_warn_or_off_is_refused(train: Train) -> None:
     done = train("check.causality=maybe")
     assert done.code == 2
-    assert "check.causality='maybe' must be" in done.err
+    assert "check.causality='maybe' must be one of error, warn, off." in done.err
 
 
 def test_wandb_keeps_what_was_asked_and_what_was_covered(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,13 @@ def test_a_class_of_the_user_s_own_is_a_layer_too() -> None:
     assert config.strategy == "none+attention"
 
 
+def test_a_class_of_the_user_s_own_may_be_named_by_its_dotted_path() -> None:
+    config = read(
+        composed("model=gpt", "model.agg_per_layer=[trilab.agg.window.WindowMean,{trilab.agg.none.Identity:{}}]")
+    )
+    assert config.agg == [{"_target_": "trilab.agg.window.WindowMean"}, {"_target_": "trilab.agg.none.Identity"}]
+
+
 def test_the_strategy_that_a_stack_does_not_use_is_left_out_of_what_makes_the_run() -> None:
     one, other = (composed("model=gpt", f"agg={name}", PATTERN) for name in ("softmax", "table"))
     assert one == other

@@ -10,6 +10,7 @@ from typing import Any
 import hydra
 import pytest
 
+from trilab.agg.base import Aggregation
 from trilab.compose import plain
 from trilab.config import Config, bind, load, read, save, strategies
 from trilab.errors import BadInput
@@ -309,3 +310,14 @@ def test_a_config_is_frozen(default: dict[str, Any]) -> None:
     assert isinstance(config, Config)
     with pytest.raises(AttributeError):
         config.seed = 1
+
+
+class TakesAnything(Aggregation):
+    def __init__(self, **knobs: Any) -> None:
+        super().__init__(4, 8)
+
+
+def test_a_class_that_does_not_take_the_sizes_is_refused_with_what_it_lacks() -> None:
+    section = {"_target_": f"{__name__}.TakesAnything"}
+    with pytest.raises(BadInput, match="TakesAnything must take n_embd, block_size and then its own knobs"):
+        bind(section, "agg", given=("n_embd", "block_size"))

@@ -20,7 +20,7 @@ from trilab.explain.page import N_HEAD, documents
 from trilab.explain.picture import LEAK, colour, svg
 from trilab.explain.screen import loop_source, show
 from trilab.explain.strategy import Strategy, every_strategy, parameters
-from trilab.laws import causality_prefix, shape
+from trilab.laws import causality_prefix, loop, shape, table, triangle
 
 from .conftest import ROOT, STRATEGIES, Outcome, exit_code
 
@@ -41,6 +41,18 @@ class Flat(Aggregation):
 
     def weights(self, x):
         return torch.full((1, 1, x.shape[1], x.shape[1]), 1 / x.shape[1], dtype=x.dtype)
+
+class Other:
+    def __init__(self, n_embd, block_size):
+        pass
+
+class Running(Aggregation):
+    def mix(self, x, v):
+        return v.cumsum(1)
+
+class Looped(Running):
+    def loop(self, x, v):
+        return torch.stack([v[:, : t + 1].sum(1) for t in range(v.shape[1])], 1)
 """
 
 
@@ -229,6 +241,27 @@ def test_a_class_of_the_users_own_is_explained_and_what_is_wrong_with_it_is_seen
     assert drawing.count(LEAK) == 28
 
 
+def test_a_class_with_neither_table_nor_loop_shows_none_and_keeps_no_law_about_them(
+    explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trilab.check.LAWS", (shape, table, loop, triangle))
+    bare = explain("own.Running")
+    assert bare.code == 0, bare.err
+    assert "The same as a loop" not in bare.out
+    assert after(bare.out, "laws kept  1 of 1: shape")[0].strip() == "nothing to compare: table, loop, triangle"
+    looped = explain("own.Looped")
+    assert "The same as a loop" in looped.out
+    assert after(looped.out, "laws kept  2 of 2: shape, loop")[0].strip() == "nothing to compare: table, triangle"
+
+
+@pytest.mark.parametrize("words", [["none", "--svg", "no/such/none.svg"], ["--page", "no/such/page.md"]])
+def test_no_folder_is_made_for_a_file_that_goes_astray(explain: Explain, words: list[str]) -> None:
+    done = explain(*words)
+    assert done.code == 2
+    assert f"{words[-1]} cannot be written: no/such is no folder" in done.err
+    assert not (done.outputs / "no").exists()
+
+
 def test_without_a_name_all_strategies_stand_in_one_table(
     explain: Explain, strategies: dict[str, Strategy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +283,8 @@ def test_without_a_name_all_strategies_stand_in_one_table(
         (["window", "attention"], "window attention: one strategy is explained at a time"),
         (["n_head=2"], "n_head=2: one strategy is explained at a time"),
         (["own.Nothing"], "agg._target_=own.Nothing cannot be found"),
-        (["pathlib.Path"], "pathlib.Path must be a subclass of trilab.agg.base.Aggregation."),
+        (["own.Other"], "own.Other must be a subclass of trilab.agg.base.Aggregation."),
+        (["pathlib.Path"], "agg._target_=pathlib.Path must "),
         (["none", "--svg", "own.py/none.svg"], "own.py/none.svg cannot be written: "),
         (["--svg", "a.svg"], "--svg a.svg needs a strategy"),
         (["none", "--page", "a.md"], "--page a.md writes of every strategy"),

@@ -18,6 +18,7 @@ from trilab import gate
 from trilab.agg.attention import SelfAttention
 from trilab.agg.base import Aggregation
 from trilab.agg.cumsum import CumsumMean
+from trilab.agg.gru import GRU
 from trilab.agg.random import RandomWeights
 from trilab.errors import BadInput
 from trilab.gate import SPOTS, Leak, examine, examine_path
@@ -236,14 +237,45 @@ class OnlyFloat32(Aggregation):
 def test_what_fails_when_it_is_examined_raises_its_own_error_with_a_note() -> None:
     with pytest.raises(RuntimeError, match="expected") as caught:
         examine(model(OnlyFloat32))
-    assert caught.value.__notes__ == [
-        "OnlyFloat32 was being examined for causality, in float64; check.causality=off trains without that."
-    ]
+    (note,) = caught.value.__notes__
+    assert note == (
+        "OnlyFloat32 was being examined for causality: it must take float64 and every 1 ≤ T ≤ block_size. "
+        "check.causality=off trains without that."
+    )
 
 
 def test_what_does_not_give_one_output_for_each_input_is_refused() -> None:
     with pytest.raises(BadInput, match=r"LastTokenOnly \(layer 0\) does not give one output for each input: .* gives "):
         examine(model(controls.LastTokenOnly))
+
+
+class ReshapedBack(Aggregation):
+    """Right for one row; with more the tokens of one end up in another, (T, B, C) being reshaped, not transposed."""
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return v.transpose(0, 1).cumsum(0).reshape(v.shape)
+
+
+def test_a_strategy_that_mixes_rows_of_the_batch_is_refused() -> None:
+    leak = refused(model(ReshapedBack))
+    assert "ReshapedBack" in leak.line
+    assert "mixes rows of the batch" in leak.line or "sees the future" in leak.line
+
+
+def test_a_strategy_that_learns_from_the_future_is_refused_though_its_outputs_are_causal() -> None:
+    leak = refused(model(controls.GradientLeak))
+    assert re.match(r"GradientLeak \(layer 0\) learns from the future: ", leak.line)
+    assert "XX" in leak.picture.plain
+
+
+def test_a_leak_in_float32_only_is_refused_with_its_map() -> None:
+    leak = refused(model(controls.LeakInFloat32))
+    assert "computed in float32" in leak.line
+    assert "XX" in leak.picture.plain
+
+
+def test_layers_of_gru_are_alike() -> None:
+    assert examine(model(GRU, n_layer=3)).parts[0].layers == (0, 1, 2)
 
 
 class Overflows(CumsumMean):

@@ -12,7 +12,6 @@ from .wandb_file import wandb_runs
 # Breaks in its third training step, in one of the processes.
 BREAKS = """
 import os
-import torch
 from trilab.agg.softmax import SoftmaxMean
 
 class Breaks(SoftmaxMean):
@@ -21,7 +20,7 @@ class Breaks(SoftmaxMean):
         self.rank, self.how, self.calls = rank, how, 0
 
     def forward(self, x):
-        self.calls += self.training and torch.is_grad_enabled()  # a step, not what is examined before it
+        self.calls += self.training and len(x) == 16  # a step's share of the batch, not what is examined before
         if self.calls == 3 and int(os.environ["RANK"]) == self.rank:
             if self.how == "kill":
                 os.kill(os.getpid(), 9)

@@ -17,6 +17,7 @@ from trilab.vocabulary import Vocabulary
 log = logging.getLogger("trilab")
 
 WIDEST = 2**16  # channels; wider ones are not looked at
+FAR_OFF = 10.0  # percent of the parameters asked for, from where it is no good match
 
 
 def matched(config: Config, text: str) -> Config:
@@ -46,7 +47,8 @@ def matched(config: Config, text: str) -> Config:
         )
         config = _with(config, "model", n_embd=n_embd)
         off = 100 * (found / params - 1)
-        log.info("match.params=%d: model.n_embd=%d gives %s (%+.1f %%)", params, n_embd, f"{found:,}", off)
+        say = log.info if abs(off) <= FAR_OFF else log.warning
+        say("match.params=%d: model.n_embd=%d gives %s (%+.1f %%)", params, n_embd, f"{found:,}", off)
     if flops is not None:
         once = config.data.batch_size * training_flops(build_on_meta(config, vocab_size), config.data.block_size)
         steps = round(flops / once)
@@ -63,7 +65,7 @@ def width(params: int, build: Callable[[int], LanguageModel], multiple: int) -> 
     Args:
         params: trainable parameters wanted.
         build: channels → model; may refuse a width with BadInput.
-        multiple: channels come in multiples of this, or of the first multiple of it that `build` takes.
+        multiple: channels are among the multiples of this, evenly spaced from the first one that `build` takes.
     Returns:
         Channels and parameters.
     Raises:
@@ -73,29 +75,40 @@ def width(params: int, build: Callable[[int], LanguageModel], multiple: int) -> 
     def size(n_embd: int) -> int:
         return sum(p.numel() for p in build(n_embd).parameters() if p.requires_grad)
 
-    unit, smallest = _first_width(size, multiple)
-    if params < smallest:
-        raise BadInput(f"match.params={params} is less than the smallest model has: {smallest:,} at n_embd={unit}.")
-    low, high = 1, 2  # units; size(low) ≤ params
-    while size(high * unit) <= params:
+    first, step = _widths(size, multiple)
+    if params < size(first):
+        raise BadInput(f"match.params={params} is less than the smallest model has: {size(first):,} at n_embd={first}.")
+    low, high = 0, 1  # steps; size(first + low · step) ≤ params
+    while size(first + high * step) <= params:
         low, high = high, 2 * high
-        if high * unit > WIDEST:
+        if first + high * step > WIDEST:
             raise BadInput(
                 f"match.params={params} needs more than {WIDEST:,} channels, or more than channels can give."
             )
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if size(middle * unit) <= params else (low, middle)
-    best = min((low, high), key=lambda units: abs(size(units * unit) - params))
-    return best * unit, size(best * unit)
+        low, high = (middle, high) if size(first + middle * step) <= params else (low, middle)
+    best = min((low, high), key=lambda steps: abs(size(first + steps * step) - params))
+    return first + best * step, size(first + best * step)
 
 
-def _first_width(size: Callable[[int], int], multiple: int) -> tuple[int, int]:
-    """The smallest multiple that can be built, and its size: a strategy may need an even number a head."""
-    for n_embd in range(multiple, 64 * multiple, multiple):
+def _widths(size: Callable[[int], int], multiple: int) -> tuple[int, int]:
+    """The smallest multiple that can be built, and how far the next one is: a strategy may need an even number a head.
+
+    Raises:
+        BadInput: none can, or only one.
+    """
+    found: list[int] = []
+    for n_embd in range(multiple, 65 * multiple, multiple):
         with suppress(BadInput):
-            return n_embd, size(n_embd)
-    return multiple, size(multiple)  # not a matter of the width: let it say what is wrong
+            size(n_embd)
+            found.append(n_embd)
+        if len(found) == 2:
+            return found[0], found[1] - found[0]
+    size(multiple)  # not a matter of the width: let it say what is wrong
+    raise BadInput(
+        f"match.params: of the widths up to {64 * multiple} the model takes {found or 'none'}: nothing to size."
+    )
 
 
 def training_flops(model: LanguageModel, time: int) -> int:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,11 @@ from torch import Tensor, nn
 from trilab.agg.base import Aggregation
 from trilab.influence import future, response
 from trilab.laws import Conditions, Setting
-from trilab.laws.trials import draw_input, trials
+from trilab.laws.trials import Trial, draw_input, trials
 
+SEED = 0  # of torch's default generator, before every call
+REDRAWS = 16  # of all later inputs together
+SMALL_STEP = 1e-3  # of the way from one input to another
 # Relative to the largest number; what is told apart here differs by far more.
 SAME = 1e-6
 
@@ -34,19 +37,28 @@ class Evidence:
         self.only_large = only_large
         bare = copy.deepcopy(aggregation)
         bare.value, bare.output = nn.Identity(), nn.Identity()
-        assert setting.input_scale is not None
-        conditions = Conditions((setting.parameter_scale,), (setting.input_scale,), (setting.training,), batch_size=1)
-        (trial,) = trials(bare, conditions, [setting.time])
+        trial = _trial(bare, setting)
         assert isinstance(trial.module, Aggregation)
         self.aggregation = trial.module
         self.x = trial.input  # (1, T, C)
-        self.other = draw_input(bare, 1, setting.time, setting.input_scale, seed=1)  # (1, T, C)
+        self.other = self.drawn(1)  # (1, T, C)
 
-    @torch.no_grad()
-    def of(self, x: Tensor) -> Tensor:
+    def drawn(self, seed: int) -> Tensor:
+        """(1, T, C), another input of the same scale."""
+        assert self.setting.input_scale is not None
+        return draw_input(self.aggregation, 1, self.setting.time, self.setting.input_scale, seed)
+
+    def called(self, f: Callable[[Tensor], Tensor], x: Tensor, seed: int = SEED) -> Tensor:
+        """f(x), under the same draws each time; what f does to its input is not seen."""
+        return _called(f, x.clone(), training=self.setting.training, seed=seed)
+
+    def of(self, x: Tensor, seed: int = SEED) -> Tensor:
         """(1, T, C) → (T, C)."""
-        y: Tensor = self.aggregation(x)
-        return y[0]
+        return self.called(self.aggregation, x, seed)[0]
+
+    def response(self, other: Tensor) -> Tensor:
+        """(T, T): how output t moves when input s alone is replaced by the other one."""
+        return response(lambda x: self.called(self.aggregation, x), self.x, other)
 
     @cached_property
     def y(self) -> Tensor:
@@ -56,7 +68,7 @@ class Evidence:
     @cached_property
     def moves(self) -> Tensor:
         """(T, T): how output t moves when input s is replaced."""
-        return response(self.aggregation, self.x, self.other)
+        return self.response(self.other)
 
     @cached_property
     def leaks(self) -> Tensor:
@@ -83,15 +95,33 @@ class Evidence:
         """(H, T, T) weights for x, where the strategy has any."""
         return self.tables_of(self.x)
 
-    @torch.no_grad()
     def tables_of(self, x: Tensor) -> Tensor | None:
         """(1, T, C) → (H, T, T)."""
-        return self.aggregation.weights(x)[0] if self.aggregation.has_weights else None
+        return self.called(self.aggregation.weights, x)[0] if self.aggregation.has_weights else None
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether it draws at random by itself: then texts of other lengths meet other draws."""
+        return not _same(self.y, self.of(self.x, SEED + 1))
 
     @cached_property
     def broken(self) -> bool:
-        """Whether an output moves with a later input, or with the length of the text."""
-        return bool(self.leaks.any()) or not _same(self.y, self.endings)
+        """Whether an output moves with later inputs, or with the length of the text."""
+        if self.leaks.any() or self.leaks_together:
+            return True
+        return not (self.draws or _same(self.y, self.endings))
+
+    @cached_property
+    def leaks_together(self) -> bool:
+        """Whether an output moves when all inputs after it are replaced at once, for one of several replacements."""
+        time = len(self.y)
+        for seed in range(1, 1 + REDRAWS):
+            other = self.drawn(seed)
+            for cut in {1, time // 2, time - 1} - {0, time}:  # inputs that are kept
+                y = self.of(torch.cat([self.x[:, :cut], other[:, cut:]], 1))
+                if not _same(self.y[:cut], y[:cut]):
+                    return True
+        return False
 
 
 def likely_cause(aggregation: Aggregation, setting: Setting) -> str | None:
@@ -102,12 +132,40 @@ def likely_cause(aggregation: Aggregation, setting: Setting) -> str | None:
         setting: one in which it leaks.
     """
     try:
+        if (cause := unlike_a_function(aggregation, setting)) is not None:
+            return cause
         evidence = gather(aggregation, setting)
         if not evidence.broken:
-            return None
+            return rows_mixed(evidence)
         return next((cause for look in CAUSES if (cause := look(evidence)) is not None), None)
     except Exception:  # a guess must never stand in the way of the error that it explains
         return None
+
+
+def unlike_a_function(aggregation: Aggregation, setting: Setting) -> str | None:
+    """Changes its input, or answers the same input differently after another call; then no other look can be trusted.
+
+    Projections stay: what is changed behind a value projection is not the input.
+    """
+    fresh, used = _trial(aggregation, setting), _trial(aggregation, setting)
+    given = fresh.input.clone()
+    call = partial(_called, training=setting.training)
+    y = call(fresh.module, given)
+    if not given.equal(fresh.input):
+        return "changes its input in place"
+    call(used.module, draw_input(aggregation, 1, setting.time, setting.input_scale, seed=1))
+    if not torch.allclose(y, call(used.module, used.input), rtol=SAME, equal_nan=True):
+        return "carries something from one call to the next, or draws from a random generator of its own"
+    return None
+
+
+def rows_mixed(evidence: Evidence) -> str | None:
+    """One row by itself does not leak, but two come out differently beside one another."""
+    beside = evidence.called(evidence.aggregation, torch.cat([evidence.x, evidence.other]))
+    alone = torch.stack([evidence.y, evidence.of(evidence.other)])
+    if evidence.draws or _same(alone, beside):
+        return None
+    return "rows of the batch are mixed, as by a reshape in place of a transpose, or a sum over the batch"
 
 
 def gather(aggregation: Aggregation, setting: Setting) -> Evidence:
@@ -120,12 +178,15 @@ def gather(aggregation: Aggregation, setting: Setting) -> Evidence:
 
 
 def mode_lost(evidence: Evidence) -> str | None:
-    """Leaks in one mode only."""
+    """Leaks in one mode only; where there is no table, that need not be a mask."""
     training = evidence.setting.training
+    mode = f"{'training' if training else 'evaluation'} mode"
     other = Evidence(evidence.original, replace(evidence.setting, training=not training))
-    if evidence.leaks.any() and not other.leaks.any():
-        return f"mask lost in {'training' if training else 'evaluation'} mode"
-    return None
+    if not evidence.leaks.any() or other.leaks.any():
+        return None
+    if evidence.tables is not None:
+        return f"mask lost in {mode}"
+    return f"only in {mode}: a mask lost there, or a statistic over time or batch"
 
 
 def divided_by_length(evidence: Evidence) -> str | None:
@@ -143,6 +204,16 @@ def wrong_axis(evidence: Evidence) -> str | None:
     if tables is not None and _sums_to_one(tables, -2) and not _sums_to_one(tables, -1):
         return "softmax over the wrong axis: columns sum to 1, rows do not"
     return None
+
+
+def decided(evidence: Evidence) -> str | None:
+    """Small changes of later inputs move nothing; large ones do, or only all of them together."""
+    if evidence.leaks.any():
+        nearby = evidence.x + SMALL_STEP * (evidence.other - evidence.x)
+        steps = not evidence.only_large and not future(evidence.response(nearby)).any()
+    else:
+        steps = evidence.leaks_together
+    return "a decision taken over all time (a sort, a top-k, a sign of a sum)" if steps else None
 
 
 def length_in_formula(evidence: Evidence) -> str | None:
@@ -179,6 +250,15 @@ def off_by_some(evidence: Evidence) -> str | None:
     ahead = int(evidence.leaks[0].sum())
     if 0 < ahead < len(evidence.leaks) - 1 and evidence.leaks.equal(_future_of(evidence).tril(ahead)):
         return f"mask off by {'one' if ahead == 1 else ahead}"
+    return None
+
+
+def blocks(evidence: Evidence) -> str | None:
+    """Outputs move with every later input of their own block and with none after it."""
+    size = int(evidence.leaks[0].sum()) + 1
+    number = torch.arange(len(evidence.leaks), device=evidence.leaks.device) // size
+    if 1 < size < len(number) and evidence.leaks.equal((number[:, None] == number).triu(1)):
+        return f"averages over blocks of {size} positions, later ones among them"
     return None
 
 
@@ -236,7 +316,8 @@ def no_mask(evidence: Evidence) -> str | None:
         return None
     if evidence.tables is not None and not evidence.tables.triu(1).any():
         return "a number taken over all time: a norm, a sum or a maximum"
-    return "no mask"
+    other = "" if evidence.tables is not None else ", or a number taken over all time (a norm, a mean, a maximum)"
+    return f"no mask{other}"
 
 
 def from_some_position(evidence: Evidence) -> str | None:
@@ -252,11 +333,13 @@ CAUSES: tuple[Callable[[Evidence], str | None], ...] = (
     mode_lost,
     divided_by_length,
     wrong_axis,
+    decided,
     length_in_formula,
     outbid,
     maximum,
     transposed,
     off_by_some,
+    blocks,
     scrambled_over_heads,
     heads_lost,
     wraps_around,
@@ -264,6 +347,25 @@ CAUSES: tuple[Callable[[Evidence], str | None], ...] = (
     no_mask,
     from_some_position,
 )
+
+
+def _trial(aggregation: Aggregation, setting: Setting) -> Trial:
+    """One row of input, and a copy of the aggregation in the setting."""
+    assert setting.input_scale is not None
+    conditions = Conditions((setting.parameter_scale,), (setting.input_scale,), (setting.training,), batch_size=1)
+    (trial,) = trials(aggregation, conditions, [setting.time])
+    return trial
+
+
+def _called(f: Callable[[Tensor], Tensor], x: Tensor, *, training: bool, seed: int = SEED) -> Tensor:
+    """f(x), in training with gradients enabled, and with torch's default generator at the seed.
+
+    The generator goes on afterwards as if nothing had been drawn.
+    """
+    devices = [x.device] if x.is_cuda else []
+    with torch.random.fork_rng(devices=devices), torch.set_grad_enabled(training):
+        torch.manual_seed(seed)
+        return f(x).detach()
 
 
 def _same(one: Tensor, two: Tensor, part: float = SAME) -> bool:

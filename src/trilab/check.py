@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -34,6 +35,7 @@ from trilab.model import LanguageModel
 # What is asked of a whole model too; the others look at a strategy's own table, loop, dtypes and code.
 MODEL_LAWS = (causality_prefix, causality_perturbation, batch, stream, gradient)
 VOCAB_SIZE = 11
+RAISES = "raises "  # how a verdict on an exception begins
 
 
 @dataclass(frozen=True)
@@ -85,17 +87,19 @@ def check(words: Sequence[str], *, n_embd: int, block_size: int, inductor: bool,
         console.print(Text(f"{'strategy':{width}}  {'law':22}  {'worst':>8}  {'allowed':>8}", style="bold"))
     rows: list[Row] = []
     for candidate in found:
+        raised: set[str] = set()
         for row in judged(candidate, inductor=inductor):
             rows.append(row)
             if not as_json:
-                console.print(_line(row, width))
-    failed = [row for row in rows if not row.verdict.passed]
+                console.print(_line(row, width, raised))
+    failed = sum(not row.verdict.passed for row in rows)
+    idle = sum(not row.verdict.compared for row in rows)
     if as_json:
         print(json.dumps([row.plain() for row in rows], indent=2, ensure_ascii=False))
     else:
-        console.print(
-            Text(f"{len(found)} checked, {len(rows)} verdicts: {len(rows) - len(failed)} ok, {len(failed)} FAILS")
-        )
+        ok = len(rows) - failed - idle
+        untried = f", {idle} with nothing to compare" if idle else ""
+        console.print(Text(f"{len(found)} checked, {len(rows)} verdicts: {ok} ok, {failed} FAILS{untried}"))
     return not failed
 
 
@@ -110,6 +114,11 @@ def candidates(words: Sequence[str], *, n_embd: int, block_size: int) -> list[Ca
     found: list[Candidate] = []
     for name, knobs in grouped(words):
         stack = name.startswith("[")
+        if stack and n_embd == 1:
+            raise BadInput(
+                f"--n-embd 1 with {name}: a stack is judged in model=gpt, whose LayerNorm makes one channel the same "
+                "for every token. Write --n-embd 2 or more."
+            )
         if stack and knobs:
             raise BadInput(
                 f"{knobs[0]} follows a stack: its knobs stand in it, as in '[{{window:{{size:2}}}},attention]'."
@@ -118,11 +127,14 @@ def candidates(words: Sequence[str], *, n_embd: int, block_size: int) -> list[Ca
             given = [f"model.agg_per_layer={name}", f"model.n_layer={max(3, name.count(',') + 1)}"]
         else:
             given = choosing(name, knobs)
+        models = (
+            ("gpt",) if stack else ("gpt", "flat") if n_embd > 1 else ("flat",)
+        )  # gpt needs two channels: see above
         makes: dict[str, Make] = {}
-        for model in ("gpt",) if stack else ("gpt", "flat"):
+        for model in models:
             config = composed([f"model={model}", *given, *sizes])
             makes[model] = partial(_model, config)
-            if model == "gpt" and not stack:
+            if not stack:
                 makes["alone"] = partial(_alone, config)
         for make in makes.values():
             with torch.random.fork_rng(devices=[]):
@@ -144,7 +156,7 @@ def judged(candidate: Candidate, *, inductor: bool) -> Iterator[Row]:
             if tried == "alone" or of_models
         ]
         if rows:
-            yield max(rows, key=lambda row: row.verdict.excess)
+            yield max(rows, key=lambda row: (row.verdict.excess, row.verdict.compared))
 
 
 def _on_one(law: Law, make: Make, *, inductor: bool) -> Verdict:
@@ -160,7 +172,7 @@ def _verdict(law: str, judge: Callable[[], Verdict]) -> Verdict:
     except Exception as error:  # the strategy's own code may raise anything; the other laws are still told
         lines = str(error).splitlines()
         return Verdict(
-            law, math.inf, 0, f"raises {type(error).__name__}: {lines[0] if lines else ''}", None, None, None
+            law, math.inf, 0, f"{RAISES}{type(error).__name__}: {lines[0] if lines else ''}", None, None, None
         )
 
 
@@ -175,24 +187,46 @@ def _model(config: Config, seed: int) -> LanguageModel:
 
 
 def grouped(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """[name, knob=value, name] → each name with its knobs."""
+    """[name, knob=value, name] → each name with its knobs; agg=name and agg.knob=value mean the same.
+
+    Raises:
+        BadInput: a knob before any name, a word that is no name, a stack whose brackets do not match.
+    """
     if not words:
         return [(name, []) for name in strategy_names()]
     grouped: list[tuple[str, list[str]]] = []
     for word in words:
-        if word.startswith("[") or "=" not in word:
-            grouped.append((word, []))
+        name = word.removeprefix("agg=")
+        if name.startswith("[") or "=" not in name:
+            _refuse_what_names_nothing(name)
+            grouped.append((name, []))
         elif grouped:
-            grouped[-1][1].append(word)
+            grouped[-1][1].append(name.removeprefix("agg."))
         else:
             raise BadInput(f"{word} is a knob of no strategy: write the strategy before it, as in attention n_head=2.")
     return grouped
 
 
-def _line(row: Row, width: int) -> Text:
+def _refuse_what_names_nothing(name: str) -> None:
+    if name.startswith("["):
+        if not name.endswith("]") or any(name.count(one) != name.count(two) for one, two in ("[]", "{}")):
+            raise BadInput(f"{name} is no stack: its brackets do not match. Write '[window,window,attention]'.")
+    elif not name.strip():
+        raise BadInput(f"'{name}' is no strategy. Write a name, as in trilab check attention, or none for all of them.")
+    elif "." in name and not re.fullmatch(r"\w+(\.\w+)+", name):
+        raise BadInput(f"{name} is no dotted path of a class: a class Mean in the file bad.py is written bad.Mean.")
+
+
+def _line(row: Row, width: int, raised: set[str]) -> Text:
+    """A row for the screen; what a strategy has raised before, and so stands in `raised`, is not told again."""
     verdict = row.verdict
-    line = Text(f"{row.name:{width}}  {verdict.law:22}  {verdict.worst:8.1e}  {verdict.allowed:8.1e}  ")
-    line.append("ok" if verdict.passed else "FAILS", "green" if verdict.passed else "bold red")
-    if not verdict.passed:
-        line.append(f"  {row.tried}: {verdict.where}")
-    return line
+    numbers = f"{verdict.worst:8.1e}  {verdict.allowed:8.1e}" if verdict.compared else f"{'–':>8}  {'–':>8}"
+    line = Text(f"{row.name:{width}}  {verdict.law:22}  {numbers}  ")
+    if not verdict.compared:
+        return line.append("nothing to compare", "dim")
+    if verdict.passed:
+        return line.append("ok", "green")
+    where = "raises as above" if verdict.what in raised else verdict.where
+    if verdict.what.startswith(RAISES):
+        raised.add(verdict.what)
+    return line.append("FAILS", "bold red").append(f"  {row.tried}: {where}")

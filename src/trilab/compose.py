@@ -112,6 +112,8 @@ def _named(entries: Any) -> list[tuple[str, Mapping[str, Any]]]:
 def _section(name: str, knobs: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
     if not name:
         return dict(knobs)
+    if "." in name:
+        return {"_target_": name, **knobs}
     own = config.hydra if "hydra" in config else HydraConfig.get() if HydraConfig.initialized() else None
     searchpath = tuple(own.searchpath) if own is not None else ()
     try:

@@ -267,6 +267,12 @@ def bind(section: Mapping[str, Any], where: str, *, given: tuple[str, ...] = ())
     target = _imported(str(section["_target_"]), f"{where}._target_")
     knobs = {key: value for key, value in section.items() if key != "_target_"}
     parameters = inspect.signature(target).parameters
+    absent = [name for name in given if name not in parameters]
+    if absent:
+        raise BadInput(
+            f"{where}._target_={section['_target_']} must take {', '.join(given)} and then its own knobs by name; it "
+            f"has no {', no '.join(absent)}."
+        )
     swallowing = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     allowed = [name for name, it in parameters.items() if name not in given and it.kind not in swallowing]
     for key in knobs:
@@ -351,8 +357,14 @@ def _converted(value: Any, hint: Any, where: str) -> Any:
             return str(value)  # a name may look like a number
         if kind not in (int, float, type(None)) and isinstance(kind, type) and isinstance(value, kind):
             return value
-    wanted = " or ".join(_WORDS.get(o, getattr(o, "__name__", str(o))) for o in options)
+    wanted = " or ".join(_in_words(option) for option in options)
     raise BadInput(f"{where}={value!r} must be {wanted}.")
+
+
+def _in_words(option: Any) -> str:
+    if typing.get_origin(option) is Literal:
+        return f"one of {', '.join(map(str, typing.get_args(option)))}"
+    return _WORDS.get(option, getattr(option, "__name__", str(option)))
 
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}

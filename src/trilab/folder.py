@@ -77,6 +77,7 @@ def attend(config: Config, folder: Path, *, console: Console | None, alone: bool
     with _held(folder):
         before = summary_of(folder)
         if before and before.get("status") == "finished" and not config.force:
+            _not_trained_blindly(config, before)
             log.info("Finished already, nothing to do (force=true trains it anew).")
             if before.get("code") != _code(config):
                 log.warning("It was trained by other code, or another version of it, than there is now.")
@@ -86,6 +87,22 @@ def attend(config: Config, folder: Path, *, console: Console | None, alone: bool
         several = config.trainer.devices * config.trainer.num_nodes > 1 and "RANK" not in os.environ
         see = _train_in_processes if several else train_and_record
         return see(config, folder, console=console, alone=alone)
+
+
+def _not_trained_blindly(config: Config, before: dict[str, Any]) -> None:
+    """A run that was trained under a laxer check.causality is no result of a stricter one.
+
+    Raises:
+        BadInput: it sees the future.
+    """
+    check = before.get("check") or {}
+    if config.check.causality == "error" and check.get("leak"):
+        raise BadInput(
+            f"{check['leak']} It was trained with check.causality={check.get('causality')} and is no result under "
+            "check.causality=error."
+        )
+    if config.check.causality != "off" and check.get("causality") == "off":
+        log.warning("It was trained with check.causality=off: whether it sees the future is not known.")
 
 
 def train_and_record(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import copy
 import math
 import random
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -16,8 +17,18 @@ from trilab.agg.base import Aggregation, accumulator
 from trilab.block import Block
 from trilab.causes import likely_cause
 from trilab.errors import BadInput
-from trilab.influence import draw, future, response
-from trilab.laws import Conditions, Setting, Subject, Verdict, causality_perturbation, causality_prefix, rounding
+from trilab.influence import draw, future, influence, response
+from trilab.laws import (
+    Conditions,
+    Setting,
+    Subject,
+    Verdict,
+    batch,
+    causality_gradient,
+    causality_perturbation,
+    causality_prefix,
+    rounding,
+)
 from trilab.laws.trials import device_of, draw_input, trials
 from trilab.model import LanguageModel
 
@@ -34,6 +45,7 @@ SETTINGS = (
 )
 # Positions that are tried where there is no time for every one; see _most_telling_first.
 SPOTS = 8
+ADVICE = "Mend it, or set check.causality=warn (or off) to train all the same."
 # Seconds between two words on how far it has come.
 PAUSE = 3.0
 
@@ -223,8 +235,8 @@ def _try(
         Leak, BadInput: as `examine`.
     """
     began = time.perf_counter()
-    unclear: list[str] = []
     cuts = _most_telling_first(part.positions)
+    unclear: list[str] = []
     tried: dict[str, int] = {}
     each = 0.0  # seconds a position
     for place, setting in enumerate(settings):
@@ -253,6 +265,9 @@ def _try(
         if done == 0:
             break
         tried[str(setting)] = done
+    # last, since what breaks a form of causality may break these too, and is better told by its outputs
+    _judge_rows(subject, part, settings[0])
+    _judge_gradients(subject, part, settings[0], cuts[:SPOTS])
     return replace(part, tried=tried, unclear=tuple(unclear))
 
 
@@ -266,18 +281,57 @@ def _judge(subject: Subject, part: Part, setting: Setting, cuts: Sequence[int]) 
     """
     conditions = replace(_conditions(setting), cuts=cuts)
     for law in (causality_perturbation, causality_prefix):
-        try:
-            verdict = law(subject, conditions)
-        except Exception as error:
-            error.add_note(
-                f"{part.name} was being examined for causality, in float64; check.causality=off trains without that."
-            )
-            raise
+        verdict = _noted(part, law, subject, conditions)
         if not verdict.passed:
             if not math.isfinite(verdict.worst) and verdict.position is not None and not _finite(subject, setting):
                 return False
             raise _refusal(subject, part, verdict)
     return True
+
+
+def _judge_rows(subject: Subject, part: Part, setting: Setting) -> None:
+    """Another row of the batch is another text: what reads it may read what comes next in its own.
+
+    Raises:
+        Leak: rows of the batch are mixed.
+    """
+    verdict = _noted(part, batch, subject, replace(_conditions(setting), batch_size=2))
+    if not verdict.passed and verdict.setting is not None and _finite(subject, setting):
+        raise Leak(
+            f"{_named(part)} mixes rows of the batch: {verdict.what}, {_amount(verdict.worst)} ({verdict.setting}). "
+            f"One text must not be read with the help of others. {ADVICE}",
+            Text(""),
+        )
+
+
+def _judge_gradients(subject: Subject, part: Part, setting: Setting, cuts: Sequence[int]) -> None:
+    """Outputs may be causal and gradients not, where a value is added without its gradient.
+
+    Raises:
+        Leak: a gradient flows from an output to a later input.
+    """
+    if not isinstance(subject, Aggregation):
+        return
+    conditions = replace(_conditions(setting), cuts=cuts)
+    verdict = _noted(part, causality_gradient, subject, conditions)
+    if not verdict.passed and verdict.setting is not None and _finite(subject, setting):
+        (trial,) = trials(subject, conditions, [setting.time])
+        raise Leak(
+            f"{_named(part)} learns from the future: {verdict.what}, by {verdict.worst:.2g} of the largest gradient "
+            f"({verdict.setting}), though its outputs may not show it. {ADVICE}",
+            draw(influence(trial.attached, trial.input)),
+        )
+
+
+def _noted(part: Part, law: Callable[[Subject, Conditions], Verdict], subject: Subject, how: Conditions) -> Verdict:
+    try:
+        return law(subject, how)
+    except Exception as error:
+        error.add_note(
+            f"{part.name} was being examined for causality: it must take float64 and every 1 ≤ T ≤ block_size. "
+            "check.causality=off trains without that."
+        )
+        raise
 
 
 @torch.no_grad()
@@ -291,14 +345,14 @@ def _finite(subject: Subject, setting: Setting) -> bool:
 def _conditions(setting: Setting) -> Conditions:
     scales = () if setting.input_scale is None else (setting.input_scale,)
     time = (setting.time,)  # the prefix form goes through all the shorter ones
-    return Conditions((setting.parameter_scale,), scales, (setting.training,), batch_size=1, lengths=time)
+    return Conditions(
+        (setting.parameter_scale,), scales, (setting.training,), lengths=time
+    )  # two rows: a mixer may look ahead by way of another row
 
 
 def _refusal(subject: Subject, part: Part, verdict: Verdict) -> BadInput:
     """What a broken law comes to."""
-    name = part.name
-    if part.layers:
-        name += f" (layer{'s' * (len(part.layers) > 1)} {', '.join(map(str, part.layers))})"
+    name = _named(part)
     if verdict.setting is None or verdict.position is None or verdict.cut is None:
         return BadInput(f"{name} does not give one output for each input: {verdict.what}.")
     matrix = _moves(subject, verdict.setting)
@@ -309,15 +363,24 @@ def _refusal(subject: Subject, part: Part, verdict: Verdict) -> BadInput:
     if isinstance(subject, Aggregation):
         cause = likely_cause(subject, verdict.setting)
     else:
-        cause = "a leak around the strategies, since each by itself is causal"
+        cause = "a leak around the strategies, or one too small to be seen in a strategy by itself"
     return _leak(name, what, verdict.worst, str(verdict.setting), cause, matrix)
 
 
+def _named(part: Part) -> str:
+    """A strategy and where it stands."""
+    if not part.layers:
+        return part.name
+    return f"{part.name} (layer{'s' * (len(part.layers) > 1)} {', '.join(map(str, part.layers))})"
+
+
 def _leak(name: str, what: str, figure: float, setting: str, cause: str | None, matrix: Tensor) -> Leak:
-    amount = f"by {figure:.2g} of the largest output" if math.isfinite(figure) else "to what is no number"
     looks = f"Looks like: {cause}. " if cause else ""
-    advice = "Mend it, or set check.causality=warn (or off) to train all the same."
-    return Leak(f"{name} sees the future: {what}, {amount} ({setting}). {looks}{advice}", draw(matrix))
+    return Leak(f"{name} sees the future: {what}, {_amount(figure)} ({setting}). {looks}{ADVICE}", draw(matrix))
+
+
+def _amount(figure: float) -> str:
+    return f"by {figure:.2g} of the largest output" if math.isfinite(figure) else "to what is no number"
 
 
 def _movement(matrix: Tensor, output: int, cut: int) -> str:
@@ -330,11 +393,12 @@ def _movement(matrix: Tensor, output: int, cut: int) -> str:
 def _moves(subject: Subject, setting: Setting) -> Tensor:
     """(T, T): which output moves with which input by itself; inputs and what replaces them are those of the law."""
     conditions = _conditions(setting)
-    (trial,) = trials(subject, conditions, [setting.time])
+    (trial,) = trials(subject, conditions, [setting.time], dtype=getattr(torch, setting.dtype))
     if isinstance(subject, LanguageModel):
         other = (trial.input + 1) % subject.vocab_size
     else:
         other = draw_input(subject, conditions.batch_size, setting.time, setting.input_scale, conditions.seed + 1)
+        other = other.to(trial.input.dtype)
     return response(trial, trial.input, other)
 
 
@@ -377,6 +441,12 @@ def _own(module: nn.Module) -> dict[str, Any]:
 
 
 def _equal(one: Any, two: Any) -> bool:
+    if isinstance(one, nn.Parameter) and isinstance(two, nn.Parameter):  # some modules list theirs, as nn.GRU does
+        return one.shape == two.shape
+    if isinstance(one, weakref.ref) and isinstance(two, weakref.ref):
+        return True
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(_equal(a, b) for a, b in zip(one, two, strict=True))
     if isinstance(one, dict) and isinstance(two, dict):
         return one.keys() == two.keys() and all(_equal(one[key], two[key]) for key in one)
     if isinstance(one, Tensor) and isinstance(two, Tensor):

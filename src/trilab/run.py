@@ -130,7 +130,7 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
     )
     window = data.splits.val[: data.block_size].long()[None]
     strict = config.check.causality == "error"
-    path = PathCheck(window, refuse=strict) if config.check.causality != "off" else None
+    path = PathCheck(window.repeat(2, 1), refuse=strict) if config.check.causality != "off" else None
     callbacks = [progress, path, *_at_the_end(config, data, window, folder, console), keep]
     with _lightning_quiet():
         trainer = build_trainer(config, folder, [callback for callback in callbacks if callback])
@@ -207,6 +207,8 @@ def write_text(
         raise BadInput(f"--temperature {temperature:g} must be 0 or more.")
     if prompt == "":
         raise BadInput("--prompt is empty: give at least one character, or leave it out to begin with a line end.")
+    if not path.exists():
+        raise BadInput(f"{path}: there is no such run or checkpoint.")
     if path.is_dir() and not (path / "checkpoints").is_dir():
         raise BadInput(f"{path} is no run: a run's folder has checkpoints/ in it.")
     content = checkpoint.load(path / "checkpoints" / "best.ckpt" if path.is_dir() else path)

@@ -186,6 +186,40 @@ class CircularFFT(Aggregation):
         return torch.fft.irfft(product, n=time, dim=1).to(v.dtype)
 
 
+class GradientLeak(Weighted):
+    """The outputs are causal and the gradients are not: a mean over all of time is added and taken away detached."""
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        mean = v.mean(1, keepdim=True)
+        return super().mix(x, v) + (mean - mean.detach())
+
+
+class LeakInFloat32(Weighted):
+    """The path taken in float32 and half precision has no mask; the one in float64 has."""
+
+    def weights(self, x: Tensor) -> Tensor:
+        affinities = self.affinities(x)
+        return affinities.softmax(-1) if x.dtype != torch.float64 else super().weights(x)
+
+
+class LeakWithGradients(Weighted):
+    """The mask is lost where gradients are enabled, as in training."""
+
+    def mask(self, time: int) -> Tensor:
+        seen = torch.ones(time, time, dtype=torch.bool)
+        return seen if torch.is_grad_enabled() else seen.tril()
+
+
+class ReshapedBack(Aggregation):
+    """A result with time first is reshaped, not transposed, back: right for one row, scrambled for more."""
+
+    def __init__(self, n_embd: int = 4, block_size: int = 8) -> None:
+        super().__init__(n_embd, block_size)
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return v.transpose(0, 1).cumsum(0).reshape(v.shape)
+
+
 # Everything but causality
 
 
@@ -290,6 +324,13 @@ class StateChangedInPlace(Weighted):
         return total / count[:, None], state
 
 
+class NoiseInEvaluation(Weighted):
+    """Noise is added in evaluation mode too."""
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        return super().mix(x, v) + torch.randn_like(v)
+
+
 class UnseededDraw(Weighted):
     """Initial values are drawn from the machine's entropy, which no seed reaches."""
 
@@ -335,7 +376,7 @@ class CompiledPathDiffers(Weighted):
         return v.cumsum(1) if torch.compiler.is_compiling() else super().mix(x, v)
 
 
-_LEAK = {"causality_prefix", "causality_perturbation", "stream"}
+_LEAK = {"causality_prefix", "causality_perturbation", "causality_gradient", "stream"}
 _LEAKING_TABLE = _LEAK | {"triangle", "loop"}
 
 CONTROLS: dict[str, set[str]] = {
@@ -353,6 +394,10 @@ CONTROLS: dict[str, set[str]] = {
     "LeakAtLargeScale": {"causality_prefix", "causality_perturbation", "triangle"},
     "NormalisedOverTime": _LEAK,
     "CircularFFT": _LEAK | {"table", "loop"},
+    "GradientLeak": {"causality_gradient", "table", "loop"},
+    "LeakInFloat32": {"causality_perturbation"},
+    "LeakWithGradients": _LEAKING_TABLE - {"triangle"},  # a table is looked at without gradients
+    "ReshapedBack": _LEAK | {"batch"},
     "LastTokenOnly": _LEAK | {"shape"},  # one output for many positions: where they come from cannot be told
     "AlwaysFloat32": {"shape"},
     "BatchMean": {"batch", "table", "loop", "stream"},
@@ -365,6 +410,7 @@ CONTROLS: dict[str, set[str]] = {
     "SquaresInHalf": {"finite_range"},
     "ForgetfulState": {"stream"},
     "StateChangedInPlace": {"stream"},
+    "NoiseInEvaluation": {"seed"},
     "UnseededDraw": {"seed"},
     "BufferNotSaved": {"state_dict"},
     "RandomInAttribute": {"state_dict"},

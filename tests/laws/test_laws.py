@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from trilab.agg.base import Aggregation
+from trilab.agg.base import Aggregation, lower_triangle
 from trilab.laws import (
     CONSTRUCTION_LAWS,
     LAWS,
@@ -20,6 +21,7 @@ from trilab.laws import (
     Make,
     Setting,
     batch,
+    causality_gradient,
     causality_perturbation,
     causality_prefix,
     compiled,
@@ -145,12 +147,110 @@ def test_every_control_says_what_is_broken_in_one_line() -> None:
         assert "\n" not in doc
 
 
+class OwnDropout(controls.Attending):
+    """Drops weights without a module, in training mode."""
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        weights = F.dropout(self.weights(x), 0.2, self.training)[:, 0]
+        return (weights @ v.to(weights.dtype)).to(v.dtype)
+
+
+class OwnNoise(Aggregation):
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        y = v.cumsum(1)
+        return y + 0.1 * torch.randn_like(y) if self.training else y
+
+
+class LibraryAttention(Aggregation):
+    """torch's attention, which drops by itself."""
+
+    def __init__(self, n_embd: int, block_size: int) -> None:
+        super().__init__(n_embd, block_size)
+        self.maps = nn.Linear(n_embd, 3 * n_embd, bias=False)
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        q, k, u = self.maps(x).chunk(3, -1)
+        y = F.scaled_dot_product_attention(q, k, u, dropout_p=0.1 * self.training, is_causal=True)
+        return y + v
+
+
+class Attention32(controls.Attending):
+    """Affinities, softmax and averages in float32, whatever the input is."""
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        q, k = self.query(x).float(), self.key(x).float()
+        affinities = (q @ k.mT).masked_fill(~lower_triangle(x.shape[1]).to(x.device), -torch.inf)
+        return (affinities.softmax(-1) @ v.float()).to(v.dtype)
+
+
+class FFT32(Aggregation):
+    """A right convolution by FFT in float32."""
+
+    def __init__(self, n_embd: int, block_size: int) -> None:
+        super().__init__(n_embd, block_size)
+        self.filter = nn.Parameter(torch.ones(block_size, n_embd))
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        time = v.shape[1]
+        u, h = (torch.fft.rfft(z.float(), n=2 * time, dim=-2) for z in (v, self.filter[:time]))
+        return torch.fft.irfft(u * h, n=2 * time, dim=1)[:, :time].to(v.dtype)
+
+
+HONEST = [OwnDropout, OwnNoise, LibraryAttention, Attention32, FFT32]
+
+
+@pytest.mark.parametrize("law", ALL)
+@pytest.mark.parametrize("honest", HONEST)
+def test_what_draws_its_own_numbers_or_computes_in_float32_obeys_every_law(honest: type[Aggregation], law: str) -> None:
+    verdict = verdict_of(law, lambda _: honest(4, 8))
+    assert verdict.passed, str(verdict)
+
+
+@pytest.mark.parametrize("law", QUICK)
+@pytest.mark.parametrize("honest", HONEST)
+def test_what_draws_its_own_numbers_or_computes_in_float32_obeys_every_law_in_a_model(
+    honest: type[Aggregation], law: str
+) -> None:
+    verdict = verdict_of(law, partial(gpt, honest))
+    assert verdict.passed, str(verdict)
+
+
+@pytest.mark.parametrize("honest", [Attention32, FFT32])
+def test_a_verdict_says_so_where_a_strategy_computes_in_float32(honest: type[Aggregation]) -> None:
+    for law in (causality_prefix, causality_perturbation, stream):
+        assert str(law(honest(4, 8))).endswith("allowed, computed in float32")
+    assert "float32" not in str(causality_prefix(built("attention")))
+    leak = str(causality_perturbation(controls.LeakInFloat32()))
+    assert leak.endswith("mode, computed in float32")
+
+
+def test_scrambled_rows_are_right_for_a_batch_of_one() -> None:
+    alone = Conditions(batch_size=1)
+    assert causality_prefix(controls.ReshapedBack(), alone).passed
+    assert causality_perturbation(controls.ReshapedBack(), alone).passed
+
+
+def test_a_gradient_that_reaches_the_future_is_told_with_output_and_input() -> None:
+    verdict = causality_gradient(controls.GradientLeak(), Conditions(input_scales=(1.0,), cuts=(3,)))
+    assert re.match(r"the gradient of output 3 reaches input [4-7];", verdict.where)
+    assert (verdict.position, verdict.cut) == (3, 3)
+    assert causality_prefix(controls.GradientLeak()).passed
+    assert causality_perturbation(controls.GradientLeak()).passed
+
+
+def test_a_verdict_says_whether_there_was_anything_to_compare() -> None:
+    assert not causality_gradient(gpt(NoMask)).compared  # tokens have no gradient
+    assert not table(controls.MaxOverTime()).compared
+    assert table(built("attention")).compared
+    assert causality_gradient(built("attention")).compared
+
+
 def test_not_a_number_is_never_a_pass() -> None:
     class Undefined(Aggregation):
         def mix(self, x: Tensor, v: Tensor) -> Tensor:
             return v * torch.nan
 
-    for law in (causality_prefix, causality_perturbation, batch, stream):
+    for law in (causality_prefix, causality_perturbation, causality_gradient, batch, stream):
         assert not law(Undefined(4, 8)).passed
 
 

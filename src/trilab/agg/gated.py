@@ -45,8 +45,9 @@ class GatedLinearAttention(QueryKeyAggregation):
         BadInput: n_embd not divisible by n_head.
     Source:
         Dao, Gu, Transformers are SSMs (Mamba-2), 2024; Yang, Wang, Shen, Panda, Kim, Gated linear attention
-        transformers, 2024, with a gate a channel. Here without their convolutions, norms and output gates; the gate
-        begins as Tallec, Ollivier, Can recurrent neural networks warp time?, 2018, spread evenly instead of drawn.
+        transformers, 2024, with a gate a channel. Here a sigmoid gate as theirs in place of Mamba-2's exp(-Δ A), no Δ
+        on what is written, 1 / √(C / H) as in attention, and no convolutions, norms and output gates. The gate begins
+        as in Tallec, Ollivier, Can recurrent neural networks warp time?, 2018, spread evenly instead of drawn.
     """
 
     about = About(

@@ -14,12 +14,12 @@ DTYPES = {"16": torch.float16, "bf16": torch.bfloat16}
 
 
 class PathCheck(Callback):
-    """Before the first step on an accelerator, or in a narrow precision: changed tokens must not move earlier logits.
+    """Before the first step, on the device, in the precision and with the gradients of it: no logit may see the future.
 
     What the gate proves in float64 need not hold for the kernels that other devices and dtypes choose.
 
     Args:
-        tokens: (1, T) ids to begin from.
+        tokens: (B, T) ids to begin from; two rows, since a mixer may look ahead by way of another.
         refuse: raise on a leak; otherwise it is told and training goes on.
     """
 
@@ -37,8 +37,6 @@ class PathCheck(Callback):
         """
         assert isinstance(pl_module, Learner)
         dtype = DTYPES.get(str(trainer.precision).partition("-")[0], torch.float32)
-        if pl_module.device.type == "cpu" and dtype == torch.float32:
-            return  # what the gate has examined already
         model = pl_module.model
 
         def forward(tokens: torch.Tensor) -> torch.Tensor:
@@ -54,7 +52,6 @@ class PathCheck(Callback):
                 dtype,
                 seconds=1.0 if trainer.world_size == 1 else 0.0,  # every process must make the same calls
             )
-            log.info("%s", self.coverage)
         except Leak as leak:
             if self.refuse:
                 raise RuntimeError(str(leak)) from leak

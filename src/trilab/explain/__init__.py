@@ -27,6 +27,9 @@ def explain(words: Sequence[str], *, picture: Path | None = None, page: Path | N
         BadInput: an unknown name or knob, more than one strategy, a file that cannot be written.
     """
     torch.set_num_threads(1)  # the tensors are tiny
+    for file in (picture, page):
+        if file is not None and not file.parent.is_dir():
+            raise BadInput(f"{file} cannot be written: {file.parent} is no folder. Name a file in one that is there.")
     if page is not None:
         if words or picture is not None:
             raise BadInput(f"--page {page} writes of every strategy: it goes with no other word.")

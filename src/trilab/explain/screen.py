@@ -26,7 +26,7 @@ UNSAID = "not stated"
 
 
 def show(strategy: Strategy, console: Console) -> None:
-    """What it says of itself, its table and influence map on the lecture's toy, its loop, and the laws it keeps."""
+    """What it says of itself, its table and influence on the lecture's toy, its loop if any, and the laws it keeps."""
     toy = lecture_toy(strategy)
     console.print(Text(" ".join([strategy.name, *strategy.knobs]), "bold"))
     console.print(Text(strategy.what))
@@ -37,11 +37,12 @@ def show(strategy: Strategy, console: Console) -> None:
     console.print()
     console.print(Text(_recipe(strategy, toy), "dim"), soft_wrap=True)
     console.print()
-    console.print(Text("The same as a loop", "bold"))
-    code = Syntax("", "python", theme="ansi_dark").highlight(loop_source(strategy.cls))
-    code.rstrip()
-    console.print(code, soft_wrap=True)
-    console.print()
+    if toy.aggregation.has_weights or strategy.cls.loop is not Aggregation.loop:  # else the loop has no table to read
+        console.print(Text("The same as a loop", "bold"))
+        code = Syntax("", "python", theme="ansi_dark").highlight(loop_source(strategy.cls))
+        code.rstrip()
+        console.print(code, soft_wrap=True)
+        console.print()
     console.print(_grid(_laws(strategy, toy.aggregation.n_embd)))
 
 
@@ -167,7 +168,10 @@ def _recipe(strategy: Strategy, toy: Example) -> str:
 
 def _laws(strategy: Strategy, n_embd: int) -> list[tuple[str, str | Text]]:
     candidate = Candidate(strategy.name, {"alone": lambda _: strategy.build(n_embd, TIME)})
-    verdicts = [row.verdict for row in judged(candidate, inductor=False)]
+    every = [row.verdict for row in judged(candidate, inductor=False)]
+    verdicts = [verdict for verdict in every if verdict.compared]
+    idle = [verdict.law for verdict in every if not verdict.compared]
+    nothing = [("", f"nothing to compare: {', '.join(idle)}")] if idle else []
     kept = [verdict.law for verdict in verdicts if verdict.passed]
     broken = [("", Text(f"fails {verdict}", "bold red")) for verdict in verdicts if not verdict.passed]
-    return [("laws kept", f"{len(kept)} of {len(verdicts)}: {', '.join(kept)}"), *broken]
+    return [("laws kept", f"{len(kept)} of {len(verdicts)}: {', '.join(kept)}"), *nothing, *broken]

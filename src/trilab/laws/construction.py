@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trilab.agg.base import Aggregation
-from trilab.laws.trials import Subject, draw_input, redraw
+from trilab.laws.trials import Subject, cast, draw_input, redraw, seeded
 from trilab.laws.verdict import Finding, Verdict, judge
 
 # seed → a new one. A model is given the seed; an aggregation by itself draws from torch's global random state, which
@@ -19,7 +20,8 @@ Make = Callable[[int], Subject]
 def seed(make: Make) -> Verdict:
     """The same seed gives the same initial values and outputs, bit for bit, whatever the other random states are.
 
-    Those of Python and NumPy, and torch's own for a model. The figure counts what differs.
+    Those of Python and NumPy, and torch's own for a model. In evaluation mode nothing is drawn: the same input gives
+    the same outputs, call after call. The figure counts what differs.
     """
 
     def findings() -> Iterator[Finding]:
@@ -32,6 +34,8 @@ def seed(make: Make) -> Verdict:
             if name not in values or name not in again or not torch.equal(values[name], again[name])
         ]
         yield Finding(len(different), 0, f"other values under the same seed: {', '.join(different)}")
+        given = _input(one)
+        yield Finding(int((one(given) != one(given)).sum()), 0, "other outputs from the same input, in evaluation mode")
         yield _same_outputs(one, two, "other outputs under the same seed")
 
     with torch.no_grad():
@@ -73,9 +77,10 @@ def _made(make: Make, seed: int, *, torch_state: int, others: int) -> Subject:
         np.random.set_state(numpy)
 
 
+def _input(subject: Subject) -> Tensor:
+    return cast(draw_input(subject, 2, subject.block_size, 1.0, 0), torch.get_default_dtype())
+
+
 def _same_outputs(one: Subject, two: Subject, what: str) -> Finding:
-    given = draw_input(one, 2, one.block_size, 1.0, 0)
-    if given.is_floating_point():
-        given = given.to(torch.get_default_dtype())
-    y, z = one(given), two(given)
+    y, z = (seeded(subject, _input(subject), 0) for subject in (one, two))
     return Finding(int((y != z).sum()), 0, what)

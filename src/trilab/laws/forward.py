@@ -12,6 +12,8 @@ from trilab.laws.trials import (
     THOROUGH,
     Conditions,
     Subject,
+    cast,
+    comparable,
     conditions_of,
     device_of,
     draw_input,
@@ -41,7 +43,7 @@ def shape(subject: Subject) -> Verdict:
             wrong: list[str] = []
             for time in range(1, module.block_size + 1):
                 for batch_size in (1, 3):
-                    given = _cast(draw_input(module, batch_size, time, 1.0, THOROUGH.seed), dtype)
+                    given = cast(draw_input(module, batch_size, time, 1.0, THOROUGH.seed), dtype)
                     with torch.no_grad():
                         y = module(given)
                     channels = module.vocab_size if isinstance(module, LanguageModel) else module.n_embd
@@ -53,18 +55,22 @@ def shape(subject: Subject) -> Verdict:
 
 
 def batch(subject: Subject, conditions: Conditions | None = None) -> Verdict:
-    """Every row of the batch comes out the same alone, and among the others in another order."""
+    """Every row of the batch comes out the same alone, and among the others in another order.
+
+    Dropout is off, and what draws random numbers of its own is left out: another batch draws others.
+    """
     conditions = conditions_of(subject, conditions)
 
     def findings() -> Iterator[Finding]:
-        for trial in trials(subject, conditions, sorted({1, *whole_and_odd(subject.block_size)})):
+        for trial in comparable(trials(subject, conditions, sorted({1, *whole_and_odd(subject.block_size)}))):
+            allowed = trial.allowed(REORDERED)
             together = trial.module(trial.input)
             scale = magnitude(together)
             turned = trial.module(trial.input.flip(0)).flip(0)
-            yield Finding(largest(together - turned) / scale, REORDERED, "rows in another order", trial.setting)
+            yield Finding(largest(together - turned) / scale, allowed, "rows in another order", trial.setting)
             for row in range(len(trial.input)):
                 alone = trial.module(trial.input[row : row + 1])[0]
-                yield Finding(largest(together[row] - alone) / scale, REORDERED, f"row {row} alone", trial.setting)
+                yield Finding(largest(together[row] - alone) / scale, allowed, f"row {row} alone", trial.setting)
 
     with torch.no_grad():
         return judge("batch", findings(), device_of(subject))
@@ -89,9 +95,9 @@ def finite_range(subject: Subject) -> Verdict:
                 layer.value.register_forward_hook(lambda _, __, v, dtype=dtype: v.to(dtype).double())
                 layer.output.register_forward_pre_hook(lambda _, y, dtype=dtype: y[0].to(dtype).double())
             for scale in scales:
-                given = _cast(draw_input(low, 2, low.block_size, scale, THOROUGH.seed), dtype)
+                given = cast(draw_input(low, 2, low.block_size, scale, THOROUGH.seed), dtype)
                 results: list[dict[str, Tensor]] = []
-                for module, x in ((low, given), (exact, _cast(given, torch.float64))):
+                for module, x in ((low, given), (exact, cast(given, torch.float64))):
                     y = module(x.requires_grad_() if x.is_floating_point() else x)
                     cotangent = torch.full_like(y, 1 / ((scale or 1.0) * y.numel()))
                     results.append(with_gradients(y, cotangent, x, module))
@@ -102,8 +108,3 @@ def finite_range(subject: Subject) -> Verdict:
                     yield Finding(lost, 0, f"{name} in {dtype}{at}")
 
     return judge("finite_range", findings(), device_of(subject))
-
-
-def _cast(given: Tensor, dtype: torch.dtype) -> Tensor:
-    """x in this dtype; tokens as they are."""
-    return given.to(dtype) if given.is_floating_point() else given

@@ -14,6 +14,7 @@ from trilab.laws.trials import (
     Misshapen,
     Subject,
     Trial,
+    comparable,
     device_of,
     every_length,
     relative,
@@ -30,7 +31,7 @@ def stream(subject: Subject, conditions: Conditions = ORDINARY) -> Verdict:
     """
 
     def findings() -> Iterator[Finding]:
-        for trial in trials(subject, conditions, every_length(subject.block_size)):
+        for trial in comparable(trials(subject, conditions, every_length(subject.block_size))):
             try:
                 yield from _differences(trial)
             except Misshapen as error:
@@ -52,7 +53,8 @@ def _differences(trial: Trial) -> Iterator[Finding]:
         changed += not all(torch.equal(one, two) for one, two in zip(before, _tensors(state), strict=True))
         outputs.append(y)
         state = new
-    yield Finding(relative(whole, torch.stack(outputs, 1)), TWO_WAYS, "one token at a time", trial.setting)
+    difference = relative(whole, torch.stack(outputs, 1))
+    yield Finding(difference, trial.allowed(TWO_WAYS), "one token at a time", trial.setting)
     yield Finding(changed, 0, "step changes the state that it is given", trial.setting)
     carried = sum(tensor.numel() for tensor in _tensors(state)) / len(given)
     said = module.state_size(trial.setting.time)

@@ -11,6 +11,7 @@ from trilab.laws.trials import (
     Conditions,
     Subject,
     Trial,
+    comparable,
     conditions_of,
     device_of,
     differences,
@@ -51,7 +52,7 @@ def _compared(
     aggregations: list[Aggregation], slowly: Callable[[Aggregation, Tensor, Tensor], Tensor], conditions: Conditions
 ) -> Iterator[Finding]:
     for aggregation in aggregations:
-        for trial in trials(aggregation, conditions, every_length(aggregation.block_size)):
+        for trial in comparable(trials(aggregation, conditions, every_length(aggregation.block_size))):
             module, x = trial.module, trial.input.requires_grad_()
             assert isinstance(module, Aggregation)
             fast = module(x)
@@ -59,7 +60,7 @@ def _compared(
             cotangent = fast.detach().cos()  # any fixed numbers of order one
             one, two = (with_gradients(y, cotangent, x, module) for y in (fast, slow))
             for name, difference in differences(one, two).items():
-                yield Finding(difference, TWO_WAYS, name, trial.setting)
+                yield Finding(difference, trial.allowed(TWO_WAYS), name, trial.setting)
 
 
 def triangle(subject: Subject, conditions: Conditions | None = None) -> Verdict:
@@ -71,7 +72,7 @@ def triangle(subject: Subject, conditions: Conditions | None = None) -> Verdict:
     conditions = conditions_of(subject, conditions)
 
     def findings() -> Iterator[Finding]:
-        for trial in trials(subject, conditions, every_length(subject.block_size)):
+        for trial in comparable(trials(subject, conditions, every_length(subject.block_size))):
             setting = trial.setting
             another = draw_input(trial.module, len(trial.input), setting.time, setting.input_scale, conditions.seed + 1)
             tables = zip(layers(trial.module), _tables(trial, trial.input), _tables(trial, another), strict=True)
@@ -92,7 +93,9 @@ def triangle(subject: Subject, conditions: Conditions | None = None) -> Verdict:
                 yield Finding(largest(weights.triu(1)), 0, "weight above the diagonal", setting)
                 if aggregation.about.rows_sum_to_one:
                     off = (weights.sum(-1) - 1).abs().amax((0, 1))  # (T,)
-                    yield Finding(largest(off), TWO_WAYS, f"row {int(off.argmax())} does not sum to 1", setting)
+                    yield Finding(
+                        largest(off), trial.allowed(TWO_WAYS), f"row {int(off.argmax())} does not sum to 1", setting
+                    )
                 if not aggregation.about.data_dependent:
                     yield Finding(largest(weights - elsewhere), 0, "another input has another table", setting)
 

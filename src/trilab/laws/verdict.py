@@ -15,25 +15,33 @@ class Setting:
     input_scale: standard deviation of x; None for tokens.
     parameter_scale: standard deviation of the redrawn parameters; None where they are as they were.
     training: whether in training mode.
+    dtype: in which it is computed: float32 for a float32 copy, and for a float64 copy of what casts to float32 inside.
     """
 
     time: int
     input_scale: float | None
     parameter_scale: float | None
     training: bool
+    dtype: str = "float64"
 
     def __str__(self) -> str:
         inputs = "tokens" if self.input_scale is None else f"x of scale {self.input_scale:g}"
         scale = self.parameter_scale
         parameters = "parameters as they are" if scale is None else f"parameters of scale {scale:g}"
-        return f"T={self.time}, {inputs}, {parameters}, {'training' if self.training else 'evaluation'} mode"
+        mode = "training" if self.training else "evaluation"
+        return f"T={self.time}, {inputs}, {parameters}, {mode} mode{self.precision}"
+
+    @property
+    def precision(self) -> str:
+        """The dtype in words, where it is not float64."""
+        return "" if self.dtype == "float64" else f", computed in {self.dtype}"
 
 
 @dataclass(frozen=True)
 class Finding:
     """One figure on the way to a verdict.
 
-    position: of the output that moved, for the two forms of causality.
+    position: of the output that moved, for the forms of causality.
     cut: the inputs after this position were changed, or taken away.
     """
 
@@ -62,6 +70,8 @@ class Verdict:
     setting: Setting | None
     position: int | None
     cut: int | None
+    compared: bool = True
+    """False where there was nothing to compare, so that the law holds without having been tried."""
 
     @property
     def passed(self) -> bool:
@@ -78,7 +88,9 @@ class Verdict:
 
     def __str__(self) -> str:
         figures = f"{self.law}: {self.worst:.3g}, {self.allowed:.3g} allowed"
-        return figures if self.passed else f"{figures}; {self.where}"
+        if not self.passed:
+            return f"{figures}; {self.where}"
+        return f"{figures}{self.setting.precision}" if self.setting else figures
 
 
 def _excess(figure: float, allowed: float) -> float:
@@ -94,4 +106,6 @@ def judge(law: str, findings: Iterable[Finding], device: torch.device | None = N
     with torch.random.fork_rng(devices=[device] if device and device.type == "cuda" else []):
         worst = max(findings, key=lambda finding: finding.excess, default=nothing)
     figure = math.inf if math.isnan(worst.figure) else float(worst.figure)
-    return Verdict(law, figure, worst.allowed, worst.what, worst.setting, worst.position, worst.cut)
+    return Verdict(
+        law, figure, worst.allowed, worst.what, worst.setting, worst.position, worst.cut, compared=worst is not nothing
+    )
