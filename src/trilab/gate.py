@@ -123,7 +123,10 @@ def examine(
     model_seconds: float = 1.0,
     tell: Callable[[str], None] | None = None,
 ) -> Coverage:
-    """Put each strategy of the model by itself, then the whole model, before both forms of causality.
+    """Put each strategy of the model by itself, then the whole model, before both forms of causality on its outputs.
+
+    Then, under the first of SETTINGS, before the batch law and, each strategy, at SPOTS positions before the form of
+    causality on gradients.
 
     On float64 copies, on the model's device (on the CPU where the device has no float64). A strategy is tried at every
     position under the first of SETTINGS, at some under the next two, however long that takes; at every position under
