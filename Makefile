@@ -1,7 +1,7 @@
 # Everything runs in the project's own environment, .venv/, which the first command makes from requirements.lock.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ablation lecture test test-slow pytest lint format types imports lock wheel clean
+.PHONY: help setup ablation lecture test test-slow test-cluster pytest lint format types imports lock wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +24,7 @@ endif
 
 help: ## this list
 	@echo "make ablation and make test do all the set-up they need."
-	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(DONE) ## make .venv/ with trilab and python in it; again after requirements.lock or pyproject.toml changed
 	@echo "Ready: $(BIN)/python, $(BIN)/trilab"
@@ -36,10 +36,13 @@ lecture: $(DONE) ## every rung of the lecture's ladder, from bigram to LayerNorm
 	$(BIN)/python train.py -m 'experiment/lecture=glob(*)' hydra/launcher=joblib
 
 test: lint ## all that is quick: style, types, walls, tests (minutes)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not cluster"
 
 test-slow: $(DONE) ## the tests that train in earnest
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not cluster"
+
+test-cluster: $(DONE) ## the tests on a SLURM of their own and on two nodes; needs root, slurm-wlm, munge, iproute2
+	$(PYTEST) -n 0 -m cluster
 
 lint: $(DONE) ## style, types and walls, changing nothing
 	$(BIN)/python -m ruff check

@@ -87,6 +87,15 @@ def train(
     return run
 
 
+def untimed(content: Any) -> Any:
+    """Lines of metrics.jsonl, or summaries, without what a clock wrote: what two equal runs have in common."""
+    if isinstance(content, list):
+        return [untimed(item) for item in content]
+    if isinstance(content, dict):
+        return {key: untimed(value) for key, value in content.items() if key not in ("chars_per_second", "seconds")}
+    return content
+
+
 def exit_code(main: Callable[[], None]) -> int:
     """What the process would end with if it were a program of its own."""
     try:

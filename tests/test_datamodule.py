@@ -83,11 +83,13 @@ def test_validation_covers_every_target_once_on_any_number_of_processes(world_si
     covered: list[int] = []
     for rank in range(world_size):
         data = build(rank=rank, world_size=world_size, batch_size=300, block_size=block_size)
-        for (starts, length), (inputs, targets) in zip(data.val_dataloader(), batches(data, "validate"), strict=True):
-            for start, row, following in zip(starts.tolist(), inputs.tolist(), targets.tolist(), strict=True):
-                covered += range(start + 1, start + 1 + length)
-                assert data.vocabulary.decode(row) == TEXT[start : start + length]
-                assert data.vocabulary.decode(following) == TEXT[start + 1 : start + 1 + length]
+        for read, (inputs, targets) in zip(data.val_dataloader(), batches(data, "validate"), strict=True):
+            assert len(inputs) == len(read.starts)
+            assert len(targets) == (len(read.starts) if read.counted else 0)
+            for start, row, following in zip(read.starts.tolist(), inputs.tolist(), targets.tolist(), strict=False):
+                covered += range(start + 1, start + 1 + read.length)
+                assert data.vocabulary.decode(row) == TEXT[start : start + read.length]
+                assert data.vocabulary.decode(following) == TEXT[start + 1 : start + 1 + read.length]
     assert sorted(covered) == list(range(701, 700 + len(split)))
 
 

@@ -17,8 +17,8 @@ Train = Callable[..., Outcome]
 HOLDS = """
 import sys
 from pathlib import Path
-from trilab.folder import _held
-with _held(Path(sys.argv[1])):
+from trilab.lock import held
+with held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -92,24 +92,58 @@ def test_a_failed_run_keeps_its_traceback_in_summary_and_log(train: Train) -> No
     assert summary["error"]["traceback"].splitlines()[-1] in (done.run / "log").read_text()
 
 
-def test_a_failed_run_is_tried_anew_by_the_same_command(train: Train, tmp_path: Path) -> None:
-    (tmp_path / "fails_once.py").write_text(
-        "from pathlib import Path\n"
-        "from trilab.agg.softmax import SoftmaxMean\n"
-        "class FailsOnce(SoftmaxMean):\n"
-        "    def weights(self, x):\n"
-        "        if Path('fail').exists():\n"
-        "            raise RuntimeError('as asked')\n"
-        "        return super().weights(x)\n"
-        "    def mix(self, x, v):\n"
-        "        return self.weights(x)[0] @ v\n"
-    )
+FAILS_ONCE = """
+from pathlib import Path
+from trilab.agg.softmax import SoftmaxMean
+class FailsOnce(SoftmaxMean):
+    def weights(self, x):
+        if Path('fail').exists():
+            raise RuntimeError('as asked')
+        return super().weights(x)
+    def mix(self, x, v):
+        return self.weights(x)[0] @ v
+"""
+
+
+def test_a_failed_run_is_passed_over_and_named_until_retry_is_asked_for(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "fails_once.py").write_text(FAILS_ONCE)
     (tmp_path / "fail").touch()
-    assert train("agg._target_=fails_once.FailsOnce").code == 1
+    first = train("agg._target_=fails_once.FailsOnce")
+    assert first.code == 1
+    before = (first.run / "summary.json").read_bytes()
     (tmp_path / "fail").unlink()
-    done = train("agg._target_=fails_once.FailsOnce")
-    assert done.code == 0
-    assert is_finished(done.run)
+    again = train("agg._target_=fails_once.FailsOnce")
+    assert again.code == 1
+    assert f"{first.run.name} has failed before: RuntimeError: as asked" in again.err
+    assert "retry=true" in again.err
+    assert (first.run / "summary.json").read_bytes() == before
+    assert train("agg._target_=fails_once.FailsOnce", "retry=true").code == 0
+    assert is_finished(first.run)
+
+
+def test_a_failed_run_is_tried_anew_once_its_code_has_changed(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "fails_too.py").write_text(FAILS_ONCE)
+    (tmp_path / "fail").touch()
+    first = train("agg._target_=fails_too.FailsOnce")
+    assert first.code == 1
+    (tmp_path / "fails_too.py").write_text(FAILS_ONCE + "# mended\n")
+    assert "as asked" in train("agg._target_=fails_too.FailsOnce").err  # tried, not passed over
+    (tmp_path / "fail").unlink()
+    (tmp_path / "fails_too.py").write_text(FAILS_ONCE + "# mended again\n")
+    assert train("agg._target_=fails_too.FailsOnce").code == 0
+
+
+def test_a_sweep_passes_over_what_has_failed_and_names_it(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "fails_in_sweep.py").write_text(FAILS_ONCE)
+    (tmp_path / "fail").touch()
+    command = ("-m", "agg._target_=fails_in_sweep.FailsOnce", "seed=0,1")
+    assert train(*command).code == 1
+    (tmp_path / "fail").unlink()
+    again = train(*command)
+    assert again.code == 1
+    assert "2 runs, 2 failed before (retry=true tries again)" in again.out
+    assert "2 of 2 runs did not finish" in again.out
+    assert train(*command, "retry=true").code == 0
 
 
 def test_a_run_that_was_stopped_between_its_last_step_and_its_summary_is_finished_by_the_same_command(

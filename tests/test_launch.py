@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from .conftest import STRATEGIES, Outcome, knobs
+from .conftest import STRATEGIES, Outcome, knobs, untimed
 
 Train = Callable[..., Outcome]
 
@@ -130,7 +130,7 @@ def test_a_broken_off_run_goes_on_from_its_own_last_checkpoint_and_ends_the_same
     assert broken.code == 1
     assert "broken on purpose" in broken.err
     (tmp_path / "break").unlink()
-    again = train(*command, "experiment_name=broken")
+    again = train(*command, "experiment_name=broken", "retry=true")
     assert again.code == 0, again.err
     run = next(run for run in again.runs if run.parent.name == "broken")
     assert metrics(run) == metrics(whole)
@@ -236,35 +236,44 @@ def test_help_names_groups_and_keys_in_words(train: Train) -> None:
         assert words in done.out
 
 
-def test_ctrl_c_leaves_an_unfinished_run_that_the_same_command_finishes(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+STOPS = BREAKS.replace('raise RuntimeError("broken on purpose")', "os.kill(os.getpid(), int(os.environ['SIGNUM']))")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_stop_saves_its_step_and_the_same_command_finishes_it(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals
 ) -> None:
-    (tmp_path / "stops.py").write_text(BREAKS.replace('RuntimeError("broken on purpose")', "KeyboardInterrupt"))
+    (tmp_path / "stops.py").write_text("import os" + STOPS)
     monkeypatch.syspath_prepend(tmp_path)
-    command = ["agg._target_=stops.Breaks", "trainer.max_steps=6", "trainer.checkpoint_every=2"]
-    (tmp_path / "break").write_text("4")
-    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setenv("SIGNUM", str(int(signum)))
+    command = ["agg._target_=stops.Breaks", "trainer.max_steps=6", "trainer.log_every=1", "model.dropout=0.2"]
+    whole = train(*command, "experiment_name=whole").run
+    (tmp_path / "break").write_text("3")
+    handlers = [signal.getsignal(it) for it in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     stopped = train(*command)
-    signal.signal(signal.SIGINT, handler)
-    assert stopped.code == 130
-    assert stopped.err.strip() == "Stopped. The same command goes on from the run's last checkpoint."
-    assert not (stopped.run / "summary.json").exists()
+    assert [signal.getsignal(it) for it in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
+    assert stopped.code == 128 + signum
+    assert stopped.err.strip() == f"Stopped by {signum.name}. The same command goes on from there."
+    run = next(run for run in stopped.runs if run.parent.name == "default")
+    assert torch.load(run / "checkpoints/last.ckpt")["trilab"]["step"] == 3
+    assert not (run / "summary.json").exists()
     (tmp_path / "break").unlink()
     assert train(*command).code == 0
-    assert summary(stopped.run)["steps"] == 6
+    assert untimed(metrics(run)) == untimed(metrics(whole))
+    assert untimed(summary(run)) == untimed(summary(whole))
 
 
-def test_ctrl_c_stops_a_sweep_before_its_next_run(
+def test_a_sweep_that_is_told_to_stop_stops_before_its_next_run(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "stops.py").write_text(BREAKS.replace('RuntimeError("broken on purpose")', "KeyboardInterrupt"))
+    (tmp_path / "stops.py").write_text("import os" + STOPS)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SIGNUM", str(int(signal.SIGTERM)))
     (tmp_path / "break").write_text("2")
-    handler = signal.getsignal(signal.SIGINT)
     stopped = train("-m", "agg._target_=stops.Breaks", "seed=0,1,2")
-    signal.signal(signal.SIGINT, handler)
-    assert stopped.code == 130
+    assert stopped.code == 143
     assert len(stopped.runs) == 1
+    assert "3 of 3 runs did not finish: " in stopped.out
 
 
 def broken_off(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *command: str) -> Outcome:
@@ -286,7 +295,7 @@ def test_a_run_that_went_on_from_another_and_was_broken_off_goes_on_from_its_own
     ckpt = f"ckpt={first.run / 'checkpoints' / 'last.ckpt'}"
     longer = ["trainer.max_steps=8", "trainer.log_every=1", "experiment_name=longer", ckpt]
     assert broken_off(train, tmp_path, monkeypatch, *longer).code == 1
-    again = train("agg._target_=breaks.Breaks", "trainer.checkpoint_every=2", *longer)
+    again = train("agg._target_=breaks.Breaks", "trainer.checkpoint_every=2", "retry=true", *longer)
     assert again.code == 0, again.err
     run = next(run for run in again.runs if run.parent.name == "longer")
     assert [row["step"] for row in metrics(run) if "train/loss" in row] == [3, 4, 5, 6, 7, 8]

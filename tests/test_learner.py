@@ -23,7 +23,7 @@ TEXT = "".join(chr(97 + (i * i + i // 7) % 11) for i in range(600))
 # Lightning's own words on choices made on purpose (see run.py)
 QUIET = [
     pytest.mark.filterwarnings(f"ignore:.*{words}.*")
-    for words in ("does not have many workers", "LeafSpec", "not empty")
+    for words in ("does not have many workers", "LeafSpec", "not empty", "srun")
 ]
 pytestmark = QUIET
 
@@ -237,7 +237,19 @@ def test_the_best_loss_and_its_step_are_remembered_and_go_into_the_checkpoint(tm
     assert module.val_loss == seen[10] == max(seen.values())
     trainer.save_checkpoint(tmp_path / "x.ckpt")
     said = torch.load(tmp_path / "x.ckpt", weights_only=True)["trilab"]
-    assert said == {"version": 1, "config": {}, "step": 10, "best": {"val_loss": seen[8], "step": 8}}
+    assert said["seconds"] > 0
+    kept = {name: said[name] for name in ("version", "config", "step", "best")}
+    assert kept == {"version": 1, "config": {}, "step": 10, "best": {"val_loss": seen[8], "step": 8}}
+
+
+def test_losses_that_nobody_has_looked_at_go_into_the_checkpoint_and_come_back(tmp_path: Path) -> None:
+    module = learner()
+    fit(module).save_checkpoint(tmp_path / "x.ckpt")
+    again = learner(max_steps=7)
+    fit(again, resume=tmp_path / "x.ckpt")
+    whole = learner(max_steps=7)
+    fit(whole)
+    assert again.drain_losses() == whole.drain_losses()
 
 
 def test_a_resumed_training_still_knows_the_best_before_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,11 +18,10 @@ from typing import Any
 import pytest
 import wandb
 import yaml
-from lightning.pytorch.loggers import WandbLogger
 from PIL import Image
 
 from trilab import tracking
-from trilab.tracking import MetricsFile, wandb_run
+from trilab.tracking import MetricsFile, Wandb, wandb_run
 
 from .command import train_py
 from .conftest import ROOT, Outcome
@@ -82,13 +82,17 @@ def runs(sweep: Outcome) -> list[WandbRun]:
 
 def test_without_key_and_terminal_every_run_trains_offline_and_one_line_says_how_to_sync(sweep: Outcome) -> None:
     assert sweep.code == 0, sweep.err
-    *lines, last = [line for line in sweep.out.splitlines() if "wandb sync" in line]
+    *_, last = [line for line in sweep.out.splitlines() if "wandb sync" in line]
     where = sweep.outputs / "wandb" / "offline-run-*"
     assert last == f"W&B: 3 offline runs. To upload later: wandb sync {where}"
-    assert len(lines) == 3
-    for line in lines:
-        assert line.startswith("W&B offline (no key is configured: `wandb login`, or WANDB_API_KEY). To upload later: ")
-        assert Path(line.partition("wandb sync ")[2]).parent == sweep.outputs / "wandb"
+
+
+def test_a_run_without_key_says_why_it_is_offline_and_how_to_sync(tmp_path: Path, said: list[str]) -> None:
+    with a_run(tmp_path):
+        pass
+    [line] = said
+    assert line.startswith("W&B offline (no key is configured: `wandb login`, or WANDB_API_KEY). To upload later: ")
+    assert Path(line.partition("wandb sync ")[2]).parent == tmp_path / "wandb"
 
 
 def test_every_job_of_a_sweep_is_a_run_of_its_own_and_is_finished(runs: list[WandbRun]) -> None:
@@ -198,6 +202,9 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, status: int = 200) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
+        self.known: dict[str, dict[str, Any]] = {}
+        """Summaries of the runs that it has, by id."""
+        self.rows: list[dict[str, Any]] = []
         self.status = status
         self.silent = threading.Event()
         self.runs: list[dict[str, Any]] = []
@@ -220,7 +227,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         call = json.loads(body) if self.path == "/graphql" else {"query": ""}
-        if "UpsertBucket" in call["query"]:
+        if self.path.endswith("/file_stream"):
+            sent = json.loads(body).get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
+            self.server.rows += [json.loads(line) for line in sent]
+        if "RunResumeStatus" in call["query"]:
+            self.answer({"data": {"model": self.bucket(call["variables"]["name"])}})
+        elif "UpsertBucket" in call["query"]:
             self.server.runs.append(call["variables"])
             project = {"id": "1", "name": "trilab", "entity": {"id": "1", "name": "somebody"}}
             bucket = {"id": "1", "name": call["variables"]["name"], "config": "{}", "project": project}
@@ -230,6 +242,16 @@ class Handler(BaseHTTPRequestHandler):
             self.answer({"data": {"createRunFiles": {"runID": "1", "uploadHeaders": [], "files": files}}})
         else:
             self.answer({})
+
+    def bucket(self, run: str) -> dict[str, Any]:
+        project = {"name": "trilab", "entity": {"id": "1", "name": "somebody"}, "bucket": None}
+        if run not in self.server.known:
+            return project
+        counts = {"logLineCount": 0, "historyLineCount": 7, "eventsLineCount": 0}
+        tails = {"historyTail": json.dumps([json.dumps({"_step": 6})]), "eventsTail": "[]"}
+        kept = {"config": "{}", "summaryMetrics": json.dumps(self.server.known[run]), "wandbConfig": '{"t": 1}'}
+        named = {"name": run, "displayName": run, "tags": [], "notes": None}
+        return project | {"bucket": named | counts | tails | kept}
 
     def answer(self, content: dict[str, Any]) -> None:
         if self.server.silent.is_set():
@@ -261,18 +283,22 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Server]]
         one.server_close()
 
 
-def a_run(outputs: Path) -> AbstractContextManager[WandbLogger]:
+def a_run(
+    outputs: Path, *, mode: str = "auto", memory: Path | None = None, step: int = 0
+) -> AbstractContextManager[Wandb]:
     config = {"agg": {"_target_": "trilab.agg.sum.Sum"}}
     return wandb_run(
         outputs,
         project="trilab",
         entity=None,
-        mode="auto",
+        mode=mode,
         name="sum-seed0",
         group="part03",
         job_type="sum",
         tags=["sum"],
         config=config,
+        memory=memory,
+        step=step,
     )
 
 
@@ -374,6 +400,232 @@ def test_a_server_lost_in_mid_run_holds_up_the_end_no_longer_than_said(
     assert time.monotonic() - began < 6
     [run] = left_in(tmp_path)
     assert len(run.history) == 100
+
+
+# A training that goes on.
+
+
+def kept(memory: Path) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = json.loads(memory.read_text())["parts"]
+    return parts
+
+
+def test_a_training_that_goes_on_offline_adds_a_part_that_says_what_it_continues(
+    tmp_path: Path, said: list[str]
+) -> None:
+    memory = tmp_path / "wandb.json"
+    with a_run(tmp_path, memory=memory) as logger:
+        logger.log_metrics({"val/loss": 2.0}, step=20)
+    with a_run(tmp_path, memory=memory, step=20) as logger:
+        logger.log_metrics({"val/loss": 1.0}, step=40)
+    first, second = left_in(tmp_path)
+    assert (first.name, second.name) == ("sum-seed0", "sum-seed0 part 2")
+    assert (second.config["continues"], second.config["from_step"]) == (first.id, 20)
+    assert "continues" not in first.config
+    assert first.group == second.group
+    assert [[row["trainer/global_step"] for row in run.history] for run in (first, second)] == [[20], [40]]
+    assert kept(memory) == [
+        {"id": first.id, "mode": "offline", "from_step": 0},
+        {"id": second.id, "mode": "offline", "from_step": 20},
+    ]
+    assert f"Part 2: it continues {first.id} from step 20." in said[1]
+    assert len(said) == 2
+
+
+def test_a_new_training_forgets_the_parts_of_the_old_one(tmp_path: Path) -> None:
+    memory = tmp_path / "wandb.json"
+    for _ in range(2):
+        with a_run(tmp_path, memory=memory):
+            pass
+    assert len(kept(memory)) == 1
+    assert [run.name for run in left_in(tmp_path)] == ["sum-seed0", "sum-seed0"]
+
+
+def test_online_the_same_run_goes_on_and_no_step_goes_back(
+    server: Callable[..., Server], tmp_path: Path, said: list[str]
+) -> None:
+    web, memory = server(), tmp_path / "wandb.json"
+    with a_run(tmp_path, memory=memory) as logger:
+        logger.log_metrics({"val/loss": 2.0}, step=20)
+    [part] = kept(memory)
+    assert part == {"id": web.runs[0]["name"], "mode": "online", "from_step": 0}
+    web.known[part["id"]] = {"trainer/global_step": 30}  # ten steps more than the checkpoint has
+    web.rows.clear()
+    with a_run(tmp_path, memory=memory, step=20) as logger:
+        for step in (25, 30, 35, 40):
+            logger.log_metrics({"val/loss": 1.0}, step=step)
+    assert {run["name"] for run in web.runs} == {part["id"]}
+    assert kept(memory) == [part]
+    assert [row["trainer/global_step"] for row in web.rows if "val/loss" in row] == [35, 40]
+    assert min(row["_step"] for row in web.rows) == 7
+    assert said == [f"W&B run: {web.url}/somebody/trilab/runs/{part['id']}"] * 2
+
+
+def test_a_training_begun_online_goes_on_offline_as_a_further_part(
+    server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server()
+    memory = tmp_path / "wandb.json"
+    with a_run(tmp_path, memory=memory):
+        pass
+    with a_run(tmp_path, memory=memory, mode="offline", step=20):
+        pass
+    first, second = left_in(tmp_path)
+    assert second.config["continues"] == first.id != second.id
+    assert [part["mode"] for part in kept(memory)] == ["online", "offline"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"parts": [{"id": 3, "mode": "online", "from_step": 0}]}', '{"parts'])
+def test_a_damaged_memory_is_told_and_nothing_is_continued(tmp_path: Path, said: list[str], content: str) -> None:
+    memory = tmp_path / "wandb.json"
+    memory.write_text(content)
+    with a_run(tmp_path, memory=memory, step=20):
+        pass
+    [run] = left_in(tmp_path)
+    assert "continues" not in run.config
+    assert [part["id"] for part in kept(memory)] == [run.id]
+    assert [line for line in said if "cannot be read" in line] == said[:1]
+
+
+def test_an_id_in_the_environment_is_given_to_one_training_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_RUN_ID", "mine")
+    monkeypatch.setenv("WANDB_SWEEP_ID", "somesweep")  # as `wandb agent` sets them
+    for folder in ("a", "b"):
+        with a_run(tmp_path, memory=tmp_path / folder / "wandb.json"):
+            pass
+    with a_run(tmp_path, memory=tmp_path / "a" / "wandb.json", step=20):
+        pass
+    first, second = kept(tmp_path / "a" / "wandb.json")
+    [other] = kept(tmp_path / "b" / "wandb.json")
+    assert first["id"] == "mine"
+    assert len({first["id"], second["id"], other["id"]}) == 3
+    assert {run.id for run in left_in(tmp_path)} == {first["id"], second["id"], other["id"]}
+
+
+def test_under_an_agent_an_online_run_goes_on_under_the_agents_id(
+    server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web, memory = server(), tmp_path / "wandb.json"
+    monkeypatch.setenv("WANDB_RUN_ID", "mine")
+    monkeypatch.setenv("WANDB_SWEEP_ID", "somesweep")
+    for step in (0, 20):
+        with a_run(tmp_path, memory=memory, step=step):
+            pass
+        web.known["mine"] = {"trainer/global_step": 20}
+    assert {run["name"] for run in web.runs} == {"mine"}
+    assert web.runs[0]["sweep"] == "somesweep"
+    assert len(kept(memory)) == 1
+
+
+# What W&B may not hold up or end: its process dies, hangs, cannot begin; its disk is full.
+
+
+def service() -> int:
+    """Process id of W&B's own process."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    [found] = [int(child) for child in children if "wandb-core" in Path(f"/proc/{child}/cmdline").read_text()]
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_when_its_process_dies_or_hangs_the_training_goes_on_with_one_warning(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
+    monkeypatch.setattr(tracking, "FINISH_TIMEOUT", 0.2)
+    monkeypatch.setattr(tracking, "CALL_TIMEOUT", 0.4)
+    with a_run(tmp_path) as logger:
+        process = service()
+        os.kill(process, how)
+        began = time.monotonic()
+        for step in range(3000):
+            logger.log_metrics({"val/loss": 2.0}, step=step)
+    assert time.monotonic() - began < 5
+    assert len([line for line in said if line.startswith("W&B stopped (")]) == 1
+    assert len(said) == 2  # the first says that it is offline
+    assert not Path(f"/proc/{process}").exists()
+
+
+def test_on_a_full_disk_one_warning_says_so(tmp_path: Path, said: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        (disk / "filled").write_bytes(bytes(36 * 1024))
+        with a_run(disk) as logger:
+            for step in range(800):
+                logger.log_metrics({"val/loss": 2.0}, step=step)
+        wandb.teardown()
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert [line for line in said if "is full" in line] == said[1:]
+    assert len(said) == 2
+    assert capfd.readouterr().err == ""
+
+
+def test_a_folder_that_cannot_be_written_costs_the_logging_only(tmp_path: Path, said: list[str]) -> None:
+    (tmp_path / "outputs").write_text("a file")
+    with a_run(tmp_path / "outputs") as logger:
+        logger.log_metrics({"val/loss": 2.0}, step=1)
+        logger.log_text("sample", columns=["text"], data=[["abc"]])
+    [line] = said
+    assert line.startswith("W&B cannot be used (FileExistsError")
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_a_stop_means_preempted_and_an_error_leaves_its_traceback(tmp_path: Path, stop: type[BaseException]) -> None:
+    with pytest.raises(stop), a_run(tmp_path):
+        raise stop
+    with pytest.raises(ZeroDivisionError), a_run(tmp_path):
+        print(1 / 0)
+    stopped, failed = sorted(left_in(tmp_path), key=lambda run: "error" in run.summary)
+    assert (stopped.preempted, failed.preempted) == (True, False)
+    assert (stopped.exit_code, failed.exit_code) == (1, 1)
+    assert "error" not in stopped.summary
+    assert failed.summary["error"].startswith("Traceback")
+    assert "ZeroDivisionError: division by zero" in failed.summary["error"]
+
+
+CHILDREN = """
+import multiprocessing, os, sys
+from pathlib import Path
+
+def train(outputs):
+    from trilab.tracking import wandb_run
+    with wandb_run(outputs, project="p", entity=None, mode="offline", name="n", group="g", job_type="j", tags=[],
+                   config={}) as logger:
+        logger.log_metrics({"a": 1.0}, step=1)
+    print(Path(f"/proc/self/task/{os.getpid()}/children").read_text().strip(), flush=True)
+    os._exit(0)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trilab.tracking"])
+    runs = [context.Process(target=train, args=(Path(sys.argv[1]),)) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+"""
+
+
+@pytest.mark.slow  # the fork server imports torch
+def test_runs_in_children_of_a_fork_server_are_whole_and_leave_no_process(tmp_path: Path) -> None:
+    program = tmp_path / "children.py"
+    program.write_text(CHILDREN)
+    done = subprocess.run(
+        [sys.executable, program, tmp_path],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == []
+    first, second = wandb_runs(tmp_path)
+    assert first.id != second.id
+    assert [(run.exit_code, len(run.history)) for run in (first, second)] == [(0, 1), (0, 1)]
 
 
 # metrics.jsonl

@@ -197,17 +197,16 @@ def test_validation_has_every_character_but_the_first_as_a_target_once_in_order(
 ):
     tokens = torch.arange(n_tokens)
     batches = validation_batches(n_tokens, block_size, windows_per_batch)
-    read = [gather(tokens, starts, length) for starts, length in batches]
+    read = [gather(tokens, batch.starts, batch.length) for batch in batches]
     assert torch.cat([targets.flatten() for _, targets in read]).tolist() == list(range(1, n_tokens))
     assert torch.cat([inputs.flatten() for inputs, _ in read]).tolist() == list(range(n_tokens - 1))
-    assert all(len(starts) <= windows_per_batch for starts, _ in batches)
-    assert all(length == block_size for _, length in batches[:-1])
+    assert all(len(batch.starts) <= windows_per_batch for batch in batches)
+    assert all(batch.length == block_size for batch in batches[:-1])
 
 
 def test_the_short_last_window_is_a_batch_of_its_own():
-    *whole, (starts, length) = validation_batches(21, 8, 5)
-    assert [(starts.tolist(), length) for starts, length in whole] == [([0, 8], 8)]
-    assert (starts.tolist(), length) == ([16], 4)
+    batches = validation_batches(21, 8, 5)
+    assert [(batch.starts.tolist(), batch.length) for batch in batches] == [([0, 8], 8), ([16], 4)]
 
 
 @pytest.mark.parametrize("n_tokens", [0, 1])
@@ -215,13 +214,13 @@ def test_where_nothing_can_be_predicted_there_is_no_batch(n_tokens):
     assert validation_batches(n_tokens, 8, 5) == []
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 7])
-def test_each_validation_batch_is_dealt_to_exactly_one_process(world_size):
+@pytest.mark.parametrize("world_size", [1, 2, 3, 7, 8, 20])
+def test_each_validation_batch_counts_on_exactly_one_process_and_all_read_as_many(world_size):
     batches = validation_batches(100, 8, 2)
     hands = [deal(batches, rank, world_size) for rank in range(world_size)]
-    dealt = sorted(int(start) for hand in hands for starts, _ in hand for start in starts)
+    dealt = sorted(int(start) for hand in hands for batch in hand if batch.counted for start in batch.starts)
     assert dealt == list(range(0, 99, 8))
-    assert max(map(len, hands)) - min(map(len, hands)) <= 1
+    assert {len(hand) for hand in hands} == {-(-len(batches) // world_size)}
 
 
 @pytest.mark.parametrize(("block_size", "windows_per_batch", "named"), [(0, 1, "block_size"), (8, 0, "per_batch")])

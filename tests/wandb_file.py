@@ -39,6 +39,7 @@ class WandbRun:
     artifacts: list[str] = field(default_factory=list)
     exit_code: int | None = None
     """None: never finished."""
+    preempted: bool = False
 
 
 def wandb_runs(outputs: Path) -> list[WandbRun]:
@@ -67,6 +68,8 @@ def read(path: Path) -> WandbRun:
                 run.metrics[record.metric.name or record.metric.glob_name] = record.metric
             case "artifact":
                 run.artifacts.append(record.artifact.name)
+            case "preempting":
+                run.preempted = True
             case "exit":
                 run.exit_code = record.exit.exit_code
     run.config.pop("_wandb", None)  # its own, about versions

@@ -7,25 +7,54 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+PARTIAL = ".partial"
+
 
 @contextmanager
-def replacing(target: Path) -> Iterator[IO[bytes]]:
+def replacing(target: Path, *, previous: Path | None = None) -> Iterator[IO[bytes]]:
     """A file to write to that takes the target's name once it is complete and on the disk, or not at all.
 
     It is written in the target's own folder: a rename from another file system would be a copy, which can be cut.
+
+    Args:
+        target: the file to replace or to make.
+        previous: what the target was until then is kept under this name, in the same folder.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=PARTIAL)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         Path(partial).chmod(0o666 & ~_umask())  # mkstemp's own mode would hide it from everybody else
+        if previous is not None and target.exists():
+            target.replace(previous)
         Path(partial).replace(target)
+        _sync(target.parent)
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
+
+
+def clear(folder: Path) -> None:
+    """Remove what processes that were killed while they wrote have left below a folder that nobody writes to now."""
+    for partial in folder.rglob(f".*{PARTIAL}"):
+        partial.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Have a rename on the disk, where the system can do that for folders."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

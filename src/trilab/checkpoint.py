@@ -1,5 +1,6 @@
 """Checkpoints that stand alone: weights, vocabulary and plain config in one file, loadable with weights_only=True."""
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,15 @@ def load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise BadInput(f"ckpt={path}: there is no such file.")
     try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch itself does not look at the sums that it has stored
+        if damaged:
+            raise ValueError(f"{damaged} is not what was written")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what a foreign or broken file makes the reader raise can be anything
         raise BadInput(
-            f"ckpt={path} is not a readable checkpoint ({type(error).__name__}): cut off, a file of another kind, or "
-            "one that holds code, which is never run. Give a .ckpt file that trilab wrote."
+            f"ckpt={path} is not a readable checkpoint ({type(error).__name__}): cut off, damaged, a file of another "
+            "kind, or one that holds code, which is never run. Give a .ckpt file that trilab wrote."
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("trilab"), dict):
         raise BadInput(f"ckpt={path} was not written by trilab: it holds no vocabulary and no config.")
@@ -59,9 +64,14 @@ def model_weights(content: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes beside the target, then renames: a checkpoint is whole or not there, whenever the process is killed."""
+    """Writes beside the target, then renames: a checkpoint is whole or not there, whenever the process is killed.
+
+    The last.ckpt before the latest stays as previous.ckpt.
+    """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Write one file, flushed to the disk before it takes its name."""
-        with replacing(Path(path)) as file:
+        path = Path(path)
+        previous = path.with_name("previous.ckpt") if path.name == "last.ckpt" else None
+        with replacing(path, previous=previous) as file:
             torch.save(checkpoint, file)

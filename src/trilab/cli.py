@@ -10,7 +10,7 @@ from trilab.errors import BadInput
 
 
 def main() -> None:
-    """Run one command. Exit code 0, 1 (a law does not hold) or 2 (bad input)."""
+    """Run one command. Exit code 0, 1 (a law does not hold), 2 (bad input) or 130 (Ctrl-C while watching)."""
     if sys.argv[1:2] == ["train"]:  # Hydra reads the rest of the command line itself
         from trilab.launch import main as train
 
@@ -64,6 +64,15 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--svg", type=Path, metavar="FILE", help="also write the table as a picture")
     report.set_defaults(command=_report)
 
+    runs = commands.add_parser("runs", help="what of an experiment is finished, running, failed, stopped and left")
+    runs.add_argument("folder", type=Path, help="outputs/<experiment_name>")
+    runs.add_argument("--baseline", default="none", help="the row that differences are taken to (default: none)")
+    way = runs.add_mutually_exclusive_group()
+    way.add_argument("--watch", action="store_true", help="a live screen until all is done; without a terminal, lines")
+    way.add_argument("--json", action="store_true", help="print a JSON object, and nothing else")
+    runs.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
+    runs.set_defaults(command=_runs)
+
     generate = commands.add_parser("generate", help="text from a finished run")
     generate.add_argument("run", type=Path, help="a run's folder, or a checkpoint")
     generate.add_argument("--prompt", help="how the text begins (default: a line end)")
@@ -105,6 +114,18 @@ def _report(arguments: argparse.Namespace) -> None:
     made = report(arguments.folder, baseline=arguments.baseline, console=Console())
     if arguments.svg:
         write_svg(made, arguments.svg)
+
+
+def _runs(arguments: argparse.Namespace) -> None:
+    from trilab.overview import show_runs, watch_runs
+
+    if not arguments.watch:
+        show_runs(arguments.folder, baseline=arguments.baseline, as_json=arguments.json)
+        return
+    try:
+        watch_runs(arguments.folder, baseline=arguments.baseline, every=arguments.every)
+    except KeyboardInterrupt:
+        sys.exit(130)  # 128 + SIGINT, as a shell counts
 
 
 def _generate(arguments: argparse.Namespace) -> None:

@@ -49,6 +49,8 @@ class Trainer:
     val_every: int
     log_every: int
     checkpoint_every: int
+    checkpoint_minutes: float | None
+    timeout: int
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Config:
     seed: int
     threads: int
     force: bool
+    retry: bool
     ckpt: str | None
     agg: list[dict[str, Any]]
     model: dict[str, Any]
@@ -214,6 +217,7 @@ def _in_range(config: Config) -> None:
                 "val_every",
                 "log_every",
                 "checkpoint_every",
+                "timeout",
             )
         },
     }
@@ -222,6 +226,11 @@ def _in_range(config: Config) -> None:
     for name, value in at_least_one.items():
         if value < 1:
             raise BadInput(f"{name}={value} must be at least 1.")
+    if config.trainer.checkpoint_minutes is not None and not config.trainer.checkpoint_minutes > 0:
+        raise BadInput(
+            f"trainer.checkpoint_minutes={config.trainer.checkpoint_minutes} must be above 0, or null to save by steps "
+            "alone."
+        )
     if config.match.flops is not None and not 0 < config.match.flops < math.inf:
         raise BadInput(f"match.flops={config.match.flops:g} must be more than 0 and finite: operations, such as 1e12.")
     if config.callbacks.sample_chars < 0:

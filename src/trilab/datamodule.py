@@ -62,8 +62,8 @@ class CharData(LightningDataModule):
         shard(self.windows.starts(0), 0, accumulate, 0, world_size)  # refuses what cannot be divided
         offset = len(self.splits.train)
         self.validation: list[WindowBatch] = [
-            WindowBatch(starts + offset, length)
-            for starts, length in validation_batches(len(self.splits.val), block_size, max(1, val_chars // block_size))
+            batch._replace(starts=batch.starts + offset)
+            for batch in validation_batches(len(self.splits.val), block_size, max(1, val_chars // block_size))
         ]
 
     @property
@@ -76,17 +76,17 @@ class CharData(LightningDataModule):
         return DataLoader(_MicroSteps(self), batch_size=None)
 
     def val_dataloader(self) -> DataLoader[WindowBatch]:
-        """Every validation window once, dealt over the processes."""
+        """Every validation window counted once, dealt over the processes."""
         trainer = self.trainer
         assert trainer is not None
         return DataLoader(_Dealt(deal(self.validation, trainer.global_rank, trainer.world_size)), batch_size=None)
 
     def transfer_batch_to_device(self, batch: WindowBatch, device: Any, dataloader_idx: int) -> tuple[Tensor, Tensor]:
-        """Window starts → (inputs, targets), both (B, T) int64 on the device."""
+        """Window starts → (inputs, targets), both (B, T) int64 on the device; uncounted targets are (0, T)."""
         if self.tokens.device != device:
             self.tokens = self.tokens.to(device)
-        starts, length = batch
-        return gather(self.tokens, starts.to(device), length)
+        inputs, targets = gather(self.tokens, batch.starts.to(device), batch.length)
+        return inputs, targets if batch.counted else targets[:0]
 
 
 class _MicroSteps(IterableDataset[WindowBatch]):

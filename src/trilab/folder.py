@@ -12,19 +12,24 @@ import shutil
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from rich.console import Console
 
-from trilab import __version__
-from trilab.atomic import replacing
+from trilab import __version__, stopping
+from trilab.atomic import clear, replacing
+from trilab.cluster import Place, place
 from trilab.config import Config, save
 from trilab.errors import BadInput
+from trilab.lock import held
+from trilab.outcome import Outcome, described, outcome_of
+from trilab.processes import train_in_processes
+from trilab.stopping import Stopped
 
 log = logging.getLogger("trilab")
 
@@ -59,34 +64,81 @@ def is_finished(folder: Path) -> bool:
     return summary is not None and summary.get("status") == "finished"
 
 
-def attend(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
+def is_given_up(folder: Path, config: Config) -> bool:
+    """Whether the run has failed and would fail again: the same code was at work, and nobody asks for another try."""
+    before = summary_of(folder)
+    return (
+        before is not None
+        and before.get("status") == "failed"
+        and before.get("code") == _code(config)
+        and not (config.retry or config.force)
+    )
+
+
+def attend(
+    config: Config, folder: Path, *, console: Console | None, alone: bool, sweep: int | None = None
+) -> dict[str, Any]:
     """See one run through: pass over it when it is finished, else train it and write down what came of it.
 
     Args:
         folder: the run's own.
         console: where progress is shown; None shows nothing.
         alone: not part of a sweep: bad input then leaves no trace, since there is no table to be a row of.
+        sweep: the process that asks this one to stop if the sweep is to stop.
     Returns:
         The content of summary.json.
     Raises:
         BadInput: what cannot be trained on, or another process trains it at this moment.
-        RunFailed: the training failed; its traceback is written down.
+        RunFailed: the training failed, now or before; its traceback is written down.
+        Stopped: somebody asked for an end; what was done is saved.
     """
+    stopping.stop_if_wished()
     if config.force and config.ckpt:
         raise BadInput(f"force=true trains anew and ckpt={config.ckpt} goes on from there: give one of them.")
-    with _held(folder):
-        before = summary_of(folder)
-        if before and before.get("status") == "finished" and not config.force:
-            _not_trained_blindly(config, before)
+    here = place(config.trainer.num_nodes, config.trainer.devices, os.environ)
+    if not here.leads:  # another process holds the folder, and writes
+        done = _passed_over(config, folder)
+        return done or _result(_trained(config, folder, here, console=None, alone=alone, lock=None), alone=alone)
+    with held(folder, sweep=sweep) as lock:
+        done = _passed_over(config, folder)
+        if done:
             log.info("Finished already, nothing to do (force=true trains it anew).")
-            if before.get("code") != _code(config):
+            if done.get("code") != _code(config):
                 log.warning("It was trained by other code, or another version of it, than there is now.")
-            return before
-        for name in ("summary.json", *(("checkpoints", "metrics.jsonl", "log") if config.force else ())):
+            return done
+        for name in ("summary.json", *(("checkpoints", "metrics.jsonl", "log", "console.log") if config.force else ())):
             _remove(folder / name)
-        several = config.trainer.devices * config.trainer.num_nodes > 1 and "RANK" not in os.environ
-        see = _train_in_processes if several else train_and_record
-        return see(config, folder, console=console, alone=alone)
+        clear(folder)
+        known = _named(config)
+        began = time.time()
+        outcome = _trained(config, folder, here, console=console, alone=alone, lock=lock)
+        with stopping.patiently():
+            if outcome.status == "stopped" or (outcome.status == "refused" and alone):
+                return _result(outcome, alone=alone)
+            return _result(
+                _written_down(outcome, {**known, "seconds": time.time() - began}, config, folder), alone=alone
+            )
+
+
+def _passed_over(config: Config, folder: Path) -> dict[str, Any] | None:
+    """The summary of a run that is finished and is to stay so.
+
+    Raises:
+        RunFailed: the run has failed before, and would again.
+    """
+    before = summary_of(folder)
+    if before is None or config.force:
+        return None
+    if is_given_up(folder, config):
+        error = before["error"]
+        raise RunFailed(
+            f"{folder.name} has failed before: {error['type']}: {error['message']} (see {folder / 'log'}). "
+            "retry=true tries again; so does the same command when the code has changed."
+        )
+    if before.get("status") != "finished":
+        return None
+    _not_trained_blindly(config, before)
+    return before
 
 
 def _not_trained_blindly(config: Config, before: dict[str, Any]) -> None:
@@ -105,42 +157,85 @@ def _not_trained_blindly(config: Config, before: dict[str, Any]) -> None:
         log.warning("It was trained with check.causality=off: whether it sees the future is not known.")
 
 
-def train_and_record(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
-    """Train in this process and write config.yaml, log and summary.json. See `attend`."""
-    first = int(os.environ.get("RANK", "0")) == 0
-    summary = _named(config)
-    began = time.time()
-    with _logged_to(folder / "log" if first else None):
-        try:
-            from trilab.run import run  # torch and Lightning are imported only where something is trained
+def _trained(
+    config: Config, folder: Path, here: Place, *, console: Console | None, alone: bool, lock: int | None
+) -> Outcome:
+    """Train: in this process what is one process and alone, or what a launcher made one of several; else in others.
 
-            summary |= {"status": "finished", "error": None, **run(config, folder, console=console, alone=alone)}
-        except (Exception, SystemExit) as error:
-            if alone and isinstance(error, BadInput):
-                raise
-            # what the user gave and cannot work says all there is to say; of anything else the place matters
-            log.error("%s failed:\n%s", folder, error if isinstance(error, BadInput) else traceback.format_exc())
-            text = "".join(traceback.format_exception(error))
-            described = {"type": type(error).__name__, "message": str(error).partition("\n")[0], "traceback": text}
-            summary |= {"status": "failed", "error": described}
-            raise RunFailed(f"{type(error).__name__}: {error}") from error
-        finally:
-            if first and "status" in summary:
-                _write_down(summary, config, folder, began)
-    return summary
+    A sweep's runs have a process each, so that one that is killed is one that has not finished, and no more.
+    """
+    devices, nodes = config.trainer.devices, config.trainer.num_nodes
+    if here.rank is not None or (alone and devices * nodes == 1):
+        if here.rank is not None:
+            os.environ.update(here.variables(nodes, devices))
+        return outcome_of(partial(_train, config, folder, console=console, alone=alone))
+    output = folder / "console.log"
+    outcome = train_in_processes(
+        partial(_train_apart, config, folder, shown=console is not None, alone=alone),
+        places=[here.variables(nodes, devices, number) for number in range(devices)],
+        output=output,
+        shown=console is not None,
+        lock=lock,
+    )
+    with suppress(OSError):
+        if not output.stat().st_size:
+            output.unlink()
+    return outcome
+
+
+def _train_apart(config: Config, folder: Path, *, shown: bool, alone: bool) -> dict[str, Any]:
+    """Train in a process that was started for it."""
+    first = os.environ.get("RANK", "0") == "0"
+    if alone and first:
+        speak()
+    return _train(config, folder, console=Console() if shown and first else None, alone=alone)
+
+
+def _train(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
+    from trilab.run import run  # torch and Lightning are imported only where something is trained
+
+    with _logged_to(folder / "log" if os.environ.get("RANK", "0") == "0" else None):
+        return run(config, folder, console=console, alone=alone)
+
+
+def _result(outcome: Outcome, *, alone: bool) -> dict[str, Any]:
+    """What a finished run was measured to be; what else became of it is raised."""
+    if outcome.status == "finished":
+        return outcome.measured
+    if outcome.status == "stopped":
+        raise Stopped(outcome.signal)
+    if outcome.status == "refused" and alone:
+        raise BadInput(outcome.said)
+    raise RunFailed(outcome.said)
+
+
+def _written_down(outcome: Outcome, known: dict[str, Any], config: Config, folder: Path) -> Outcome:
+    """Write summary.json.
+
+    Returns:
+        The outcome, with all that was written as what was measured; another one if it could not be written.
+    """
+    status = "failed" if outcome.status == "refused" else outcome.status
+    summary = {**known, "status": status, "error": outcome.error, **outcome.measured, **_provenance()}
+    with _logged_to(folder / "log"):
+        if outcome.error:
+            # only where a run itself is at fault does the place in its code say more than the words
+            words = outcome.error["traceback"] if outcome.status == "failed" else outcome.said
+            log.error("%s %s:\n%s", folder, status, words)
+        try:
+            if not (folder / "config.yaml").exists():  # it ended before it could write down what it trains
+                save(config, folder / "config.yaml")
+            with replacing(folder / "summary.json") as file:
+                file.write(json.dumps(summary, indent=2).encode())
+        except OSError as error:
+            log.error("%s: summary.json could not be written: %s. The same command does it again.", folder, error)
+            return outcome if outcome.error else Outcome("interrupted", error=described(error), said=str(error))
+    return replace(outcome, measured=summary)
 
 
 def _named(config: Config) -> dict[str, Any]:
     """What is known before the training; the code above all, which may be edited while it trains."""
     return {"agg": config.strategy, "label": config.name, "seed": config.seed, "code": _code(config)}
-
-
-def _write_down(summary: dict[str, Any], config: Config, folder: Path, began: float) -> None:
-    summary |= {"seconds": time.time() - began, **_provenance()}
-    if not (folder / "config.yaml").exists():  # failed before `run` could write down what it trains
-        save(config, folder / "config.yaml")
-    with replacing(folder / "summary.json") as file:
-        file.write(json.dumps(summary, indent=2).encode())
 
 
 def _code(config: Config) -> str:
@@ -153,62 +248,18 @@ def _code(config: Config) -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _train_in_processes(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
-    """Train on several processes of this machine through torchrun; a crash of one ends all."""
-    if config.trainer.num_nodes > 1:
-        raise BadInput(
-            f"trainer.num_nodes={config.trainer.num_nodes} is started on every machine by torchrun or SLURM, "
-            "which set RANK; it is not set here."
-        )
-    if alone:
-        from trilab.run import prepare
-
-        prepare(config, folder)  # refuse bad input here, in one voice
-    save(config, folder / "config.yaml")
-    # Lightning's own launcher would run this whole command again in every process, sweep and all
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(config.trainer.devices), "-m", "trilab.worker", str(folder)]
-    environment = os.environ | {"OMP_NUM_THREADS": str(config.threads), "TRILAB_ALONE": str(int(alone))}
-    began = time.time()
-    with (folder / "console.log").open("w", encoding="utf-8") as output:
-        code = subprocess.run(command, env=environment, stdout=None if console else output, stderr=output).returncode
-    summary = summary_of(folder)
-    if summary is None:  # killed before it could write down why
-        error = {"type": "RunFailed", "message": f"a process was killed (exit code {code})", "traceback": ""}
-        summary = {**_named(config), "status": "failed", "error": error}
-        _write_down(summary, config, folder, began)
-    if summary["status"] != "finished":
-        raise RunFailed(f"{summary['error']['message']}; see {folder / 'console.log'}")
-    return summary
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Only one process trains a run."""
-    holder = folder / ".held_by"
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        who = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
-        raise BadInput(f"{folder} is being trained by {who}. Wait for it, or change the seed or a knob.") from None
-    except OSError as error:
-        raise BadInput(f"{folder} cannot be written to: {error.strerror}.") from error
-    try:
-        holder.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
-        yield
-    finally:
-        holder.unlink(missing_ok=True)
-        (folder / ".lock").unlink(missing_ok=True)  # while it is held: after, it could be another's already
-        lock.release()
-
-
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+class _Quiet(logging.FileHandler):
+    """A file that is done without where it cannot be written: whoever else writes to that disk says so."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Say nothing."""
 
 
 @contextmanager
@@ -217,10 +268,11 @@ def _logged_to(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler = _Quiet(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     loggers = [log, logging.getLogger("lightning.pytorch"), logging.getLogger("py.warnings")]
     logging.captureWarnings(True)
+    log.setLevel(logging.INFO)
     for logger in loggers:
         logger.addHandler(handler)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 WITHOUT_EFFECT = frozenset(
     {
         *("callbacks", "check", "ckpt", "data.path", "experiment_name", "force", "label", "logger", "paths", "retry"),
-        *("trainer.checkpoint_every", "trainer.log_every"),
+        *("trainer.checkpoint_every", "trainer.checkpoint_minutes", "trainer.log_every", "trainer.timeout"),
     }
 )
 

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -16,12 +17,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from trilab import sweep
+from trilab import stopping, sweep
+from trilab.cluster import requeue
 from trilab.compose import conf_dir, plain
 from trilab.config import read
 from trilab.errors import BadInput
 from trilab.folder import RunFailed, attend, speak
 from trilab.help import keys_in_words
+from trilab.stopping import Stopped
 
 log = logging.getLogger("trilab")
 
@@ -38,10 +41,16 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra's errors through: they are told here, in one line
     speak()
     _forget()
-    code = _launch()
-    if sweep.current is not None:
-        unfinished = sweep.current.end()
-        code = code or unfinished
+    stopping.listen()
+    try:
+        code = _launch()
+        if sweep.current is not None:
+            unfinished = sweep.current.end()
+            code = code or unfinished
+        if signum := stopping.wished():  # also where all ended well in spite of it
+            code = 128 + signum
+    finally:
+        stopping.unlisten()
     code = code or int(bool(_errors))
     if code:
         sys.exit(code)
@@ -63,27 +72,45 @@ def _launch() -> int:
         return 141
     except OSError as error:  # a folder or a file that Hydra or we could not make; what a training meets is RunFailed
         return _say(f"{error.filename}: {error.strerror}. Free the place, or set paths.outputs.", 2)
-    except Exception:
+    except Exception as error:
         if sweep.current is None:
             raise
-        traceback.print_exc()  # such as a worker that was killed: what the others came to is still told
-        return 1
+        if type(error).__module__.partition(".")[0] not in ("submitit", "joblib"):
+            traceback.print_exc()
+        # a worker that was killed, a job that was refused: what the others came to is still told
+        return _say(f"{type(error).__name__}: {str(error).strip()}", 1)
+    except Stopped as stopped:
+        return _say(f"Stopped by {stopped.signal.name}. {_what_goes_on()}", stopped.exit_code)
     except KeyboardInterrupt:
-        return _say("Stopped. The same command goes on from the run's last checkpoint.", 130)
+        return _say("Stopped at once. The same command goes on from the last checkpoint.", 130)
     return 0
+
+
+def _what_goes_on() -> str:
+    if sweep.current is not None and not sweep.current.ours:
+        return "Runs that were handed to a cluster go on there (squeue, scancel); trilab runs shows them."
+    return "The same command goes on from there."
 
 
 def job(config: DictConfig) -> float | None:
     """One run, in whatever process a launcher starts it in.
 
     Returns:
-        The final validation loss, for sweepers that search; None where the run failed.
+        The final validation loss, for sweepers that search; None where the run did not finish.
     """
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     alone = hydra_config.mode == RunMode.RUN
+    os.chdir(hydra_config.runtime.cwd)  # paths are meant from where the command was given, also with hydra.job.chdir
+    stopping.listen()  # in a launcher's worker nobody has done so yet
     try:
-        summary = attend(read(plain(config)), folder, console=Console() if alone else None, alone=alone)
+        summary = attend(
+            read(plain(config)),
+            folder,
+            console=Console() if alone else None,
+            alone=alone,
+            sweep=None if alone else sweep.launched_by(),
+        )
     except (BadInput, RunFailed) as error:
         with contextlib.suppress(OSError):  # not empty, or another run's that failed at the same time
             folder.rmdir()
@@ -92,6 +119,15 @@ def job(config: DictConfig) -> float | None:
         if not alone and isinstance(error, BadInput):
             log.error("%s: %s", folder.name, error)
         return None  # a sweep's other runs go on; the folder says why this one did not
+    except Stopped as stopped:
+        if stopped.signal in (signal.SIGUSR1, signal.SIGUSR2):
+            stopping.unlisten()
+            requeue(os.environ)
+        if sweep.current is None and sweep.launched_by():
+            return None  # a worker's: the process that launched the sweep ends it
+        if "SUBMITIT_EXECUTOR" in os.environ:
+            sys.exit(stopped.exit_code)
+        raise
     if alone:
         log.info(
             "val/loss %.4f (best %.4f at step %s) · %s parameters · %s characters/s · %s",
@@ -128,6 +164,7 @@ def _forget() -> None:
     """What an earlier call in this process left."""
     _errors.clear()
     sweep.current = None
+    os.environ.pop(sweep.LAUNCHED_BY, None)
 
 
 def _say(error: Exception | str, code: int) -> int:

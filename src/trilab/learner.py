@@ -1,6 +1,7 @@
 """What Lightning trains: one language model, its loss, its optimizer and its validation metrics."""
 
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from trilab.loss import mean_nats
 from trilab.metrics import validation_metrics
 from trilab.model import LanguageModel
 from trilab.optim import Optim, adamw, lr_factor
+from trilab.sharding import gather, shard, skeleton
 
 
 @contextmanager
@@ -60,8 +62,28 @@ class Learner(LightningModule):
         self.best_val_loss = math.inf
         self.best_step = 0
         self.best_is_lost = False
-        self._losses: list[Tensor] = []
+        self._began = time.monotonic()
+        self._seconds_before = 0.0
         self._steps: list[int] = []
+        self._losses: list[Tensor] = []
+        self._settled = torch.empty(0, dtype=torch.float64)
+        self._skeletons: list[LanguageModel] = []  # in a list, since a module's modules are trained
+
+    def configure_model(self) -> None:
+        """Spread the weights over the processes, where the strategy is one that wants them so."""
+        if self.device_mesh is not None and not self._skeletons:
+            self._skeletons = [skeleton(self.model)]
+            shard(self.model, self.device_mesh["data_parallel"])
+
+    def whole_model(self) -> LanguageModel | None:
+        """The model with all its weights in one place, to be called in other ways than by `forward`.
+
+        All processes must call this. It is the model itself, or where its weights are spread, a copy on the CPU of the
+        first process and None on the others.
+        """
+        if not self._skeletons:
+            return self.model
+        return self._skeletons[0] if gather(self.model, self._skeletons[0]) else None
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Mean nats per character of one micro-step."""
@@ -79,6 +101,21 @@ class Learner(LightningModule):
         self._steps.append(step + 1)
         return loss
 
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuse weights without a gradient on several processes, which would wait for one another's without end.
+
+        Raises:
+            RuntimeError: there is one; the message names it.
+        """
+        if self.trainer.world_size == 1:
+            return
+        idle = [name for name, p in self.model.named_parameters() if p.requires_grad and p.grad is None]
+        if idle:
+            raise RuntimeError(
+                f"The loss does not depend on {', '.join(idle)}: several processes can only share gradients that are "
+                "there. Use every parameter in `forward`, set its requires_grad to False, or train on one process."
+            )
+
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """End after the last step by asking to stop: Lightning then validates once more, whatever the interval."""
         if self.global_step >= self.max_steps:
@@ -90,11 +127,10 @@ class Learner(LightningModule):
         Raises:
             Diverged: one of the losses is not finite.
         """
-        if not self._losses:
+        losses = self._settle()
+        if not len(losses):
             return math.nan
-        # every process has the loss of its own share of a step
-        losses = self.trainer.strategy.reduce(torch.stack(self._losses).double(), reduce_op="mean").cpu()
-        steps, self._losses, self._steps = self._steps, [], []
+        steps, self._steps, self._settled = self._steps, [], losses.new_empty(0)
         wrong = (~losses.isfinite()).nonzero()
         if len(wrong):
             first = int(wrong[0])
@@ -104,10 +140,18 @@ class Learner(LightningModule):
             )
         return losses.mean().item()
 
+    def _settle(self) -> Tensor:
+        """The pending losses, one a micro-step, on the CPU, as means over the processes."""
+        if self._losses:
+            # every process has the loss of its own share of a step
+            losses = self.trainer.strategy.reduce(torch.stack(self._losses).double(), reduce_op="mean").cpu()
+            self._settled, self._losses = torch.cat([self._settled, losses]), []
+        return self._settled
+
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Add one batch's sums and counts."""
         inputs, targets = batch
-        self.validation.update(self.model(inputs), targets)
+        self.validation.update(self.model(inputs)[: len(targets)], targets)
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics of the whole split and remember the best loss."""
@@ -125,14 +169,31 @@ class Learner(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Make the checkpoint stand alone, and never from a training that has already diverged."""
-        wrong = [s for s, loss in zip(self._steps, self._losses, strict=True) if not loss.isfinite()]
+        losses = self._settle()
+        wrong = [step for step, loss in zip(self._steps, losses, strict=True) if not loss.isfinite()]
         if wrong:
             raise Diverged(f"The training loss was not finite at step {wrong[0]}; no checkpoint is written after it.")
         best = {"val_loss": self.best_val_loss, "step": self.best_step}
-        checkpoint["trilab"] = {**self.description, "step": self.global_step, "best": best}
+        # the next line of metrics.jsonl is a mean over losses on both sides of a checkpoint
+        pending = {"steps": list(self._steps), "losses": losses.clone()}
+        checkpoint["trilab"] = {
+            **self.description,
+            "step": self.global_step,
+            "best": best,
+            "pending": pending,
+            "seconds": self.seconds,
+        }
+
+    @property
+    def seconds(self) -> float:
+        """Wall time since the training began, without the pauses between its parts."""
+        return self._seconds_before + time.monotonic() - self._began
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on from the best loss so far, unless its weights are lost."""
+        pending = checkpoint["trilab"].get("pending", {"steps": [], "losses": self._settled})
+        self._steps, self._settled = list(pending["steps"]), pending["losses"]
+        self._seconds_before = checkpoint["trilab"].get("seconds", 0.0)
         if not self.best_is_lost:
             best = checkpoint["trilab"]["best"]
             self.best_val_loss, self.best_step = best["val_loss"], best["step"]

@@ -4,14 +4,13 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import Logger
 from rich.console import Console
@@ -34,7 +33,9 @@ from trilab.generate import generate
 from trilab.identity import differences
 from trilab.learner import Learner
 from trilab.model import LanguageModel
-from trilab.tracking import MetricsFile, log_config, log_summary, wandb_run
+from trilab.stopping import patiently
+from trilab.tracking import MetricsFile, log_summary, wandb_run
+from trilab.trainer import build_trainer
 from trilab.vocabulary import Vocabulary
 
 log = logging.getLogger("trilab")
@@ -75,21 +76,27 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
         Diverged: the loss became NaN or infinite.
     """
     torch.set_num_threads(config.threads)
-    job = prepare(config, folder, console) if alone else None
+    first = os.environ.get("RANK", "0") == "0"
+    try:
+        job = prepare(config, folder, console)
+    except Exception as error:
+        if first and not (alone and isinstance(error, BadInput)):
+            with _tracked(config, folder, step=0):
+                raise
+        raise
+    step = job.resume[1] if job.resume else 0
     with ExitStack() as closing:
         loggers: list[Logger] = []
-        if int(os.environ.get("RANK", "0")) == 0:
+        if first:
             if config.logger.name == "wandb":
-                loggers.append(closing.enter_context(_tracked(job.config if job else config)))
-            job = job or prepare(config, folder, console)
+                loggers.append(closing.enter_context(_tracked(job.config, folder, step)))
             save(job.config, folder / "config.yaml")
-            log_config(loggers, job.config.tree)
             if job.resume:
-                _take_over_best(job.resume[0], folder / "checkpoints", job.learner)
-            metrics = MetricsFile(folder / "metrics.jsonl", job.resume[1] if job.resume else 0)
+                _take_over(job.resume[0], folder / "checkpoints", job.learner)
+            metrics = MetricsFile(folder / "metrics.jsonl", step)
             closing.callback(metrics.close)
             loggers.append(metrics)
-        return fit(job or prepare(config, folder, console), folder, loggers)
+        return fit(job, folder, loggers)
 
 
 def prepare(config: Config, folder: Path, console: Console | None = None) -> Job:
@@ -112,9 +119,10 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
         accumulate=config.trainer.accumulate,
         world_size=config.trainer.devices * config.trainer.num_nodes,
     )
+    optim = bind(config.optim, "optim")()
     learner = Learner(
         build_model(config, len(data.vocabulary)),
-        bind(config.optim, "optim")(),
+        optim,
         seed=config.seed,
         max_steps=config.trainer.max_steps,
         description=checkpoint.describe(config.tree, data.vocabulary.characters),
@@ -126,14 +134,18 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
     )
     # the checkpoints come last: what refuses a diverged training must have looked before one is written
     keep = Checkpoints(
-        folder / "checkpoints", every=config.trainer.checkpoint_every, val_every=config.trainer.val_every
+        folder / "checkpoints",
+        every=config.trainer.checkpoint_every,
+        minutes=config.trainer.checkpoint_minutes,
+        val_every=config.trainer.val_every,
+        timeout=config.trainer.timeout,
     )
     window = data.splits.val[: data.block_size].long()[None]
     strict = config.check.causality == "error"
     path = PathCheck(window.repeat(2, 1), refuse=strict) if config.check.causality != "off" else None
     callbacks = [progress, path, *_at_the_end(config, data, window, folder, console), keep]
     with _lightning_quiet():
-        trainer = build_trainer(config, folder, [callback for callback in callbacks if callback])
+        trainer = build_trainer(config.trainer, optim.grad_clip, folder, [c for c in callbacks if c])
     resume = _resumable(config, folder, data)
     coverage, leak = None, None
     if path:
@@ -146,43 +158,6 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
             leak = found.line
             log.warning("%s", found)
     return Job(config, data, learner, trainer, progress, path, coverage, leak, resume)
-
-
-def build_trainer(config: Config, folder: Path, callbacks: Sequence[Callback]) -> Trainer:
-    """Lightning's trainer with these callbacks; it has no loggers yet.
-
-    Raises:
-        BadInput: hardware that is not here, or a name that Lightning does not know.
-    """
-    try:
-        return Trainer(
-            accelerator=config.trainer.accelerator,
-            devices=config.trainer.devices,
-            num_nodes=config.trainer.num_nodes,
-            strategy=config.trainer.strategy,
-            precision=config.trainer.precision,  # type: ignore[arg-type]
-            accumulate_grad_batches=config.trainer.accumulate,
-            gradient_clip_val=bind(config.optim, "optim")().grad_clip,
-            max_steps=config.trainer.max_steps,
-            max_epochs=-1,
-            # counted in micro-steps, over epochs
-            val_check_interval=config.trainer.val_every * config.trainer.accumulate,
-            check_val_every_n_epoch=None,
-            num_sanity_val_steps=0,
-            callbacks=list(callbacks),
-            enable_checkpointing=False,  # Lightning's own; ours are a callback
-            plugins=[checkpoint.AtomicCheckpoints()],
-            logger=False,
-            use_distributed_sampler=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=folder,
-        )
-    except (ValueError, MisconfigurationException) as error:
-        raise BadInput(
-            f"trainer.accelerator={config.trainer.accelerator}, trainer.devices={config.trainer.devices}, "
-            f"trainer.strategy={config.trainer.strategy}, trainer.precision={config.trainer.precision}: {error}"
-        ) from error
 
 
 def write_text(
@@ -230,7 +205,7 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
     """
     data, learner, trainer = job.data, job.learner, job.trainer
     trainer.loggers = loggers
-    with _lightning_quiet():
+    with _lightning_quiet(), patiently():
         try:
             trainer.fit(learner, datamodule=data, ckpt_path=job.resume and job.resume[0], weights_only=True)
         except SystemExit as stopped:  # what Lightning makes of Ctrl-C
@@ -245,6 +220,7 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
         "best_val_loss": learner.best_val_loss,
         "best_step": learner.best_step,
         "steps": trainer.global_step,
+        "seconds": learner.seconds,
         "n_params": sum(p.numel() for p in learner.model.parameters() if p.requires_grad),
         "flops_per_char": _flops_per_char(learner.model, data.block_size),
         "state_size": learner.model.state_size(data.block_size),
@@ -304,11 +280,32 @@ def _at_the_end(
 
 
 def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int] | None:
-    """The checkpoint to go on from: the one that this run left, broken off, or else the one asked for."""
-    own = folder / "checkpoints" / "last.ckpt"
-    if not own.exists() and not config.ckpt:
-        return None
-    path = own if own.exists() else Path(str(config.ckpt))
+    """The checkpoint to go on from: the latest whole one that this run left, broken off, or else the one asked for."""
+    own = [] if config.force else [folder / "checkpoints" / name for name in ("last.ckpt", "previous.ckpt")]
+    refused: list[str] = []
+    for path in own:
+        if not path.exists():
+            continue
+        try:
+            found = _goes_on_from(path, config, data, own=True)
+        except BadInput as error:
+            refused.append(str(error))
+            continue
+        for reason in refused:
+            log.warning("%s", reason)
+        log.info("Goes on from step %s (%s).", f"{found[1]:,}", path)
+        return found
+    if refused:
+        raise BadInput(f"{' '.join(refused)} No other checkpoint of this run is there: force=true trains it anew.")
+    return _goes_on_from(Path(config.ckpt), config, data, own=False) if config.ckpt else None
+
+
+def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> tuple[Path, int]:
+    """The checkpoint and its step.
+
+    Raises:
+        BadInput: it is damaged, or of another run.
+    """
     content = checkpoint.load(path)["trilab"]
     if content["vocabulary"] != data.vocabulary.characters:
         raise BadInput(
@@ -319,9 +316,7 @@ def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int]
     other = [line for line in differences(content["config"], config.tree) if not line.startswith("trainer.")]
     if other:
         raise BadInput(f"ckpt={path} belongs to another run: {'; '.join(other)}. Set these as they were.")
-    if content["step"] >= config.trainer.max_steps:
-        if path == own:
-            return path, content["step"]  # stopped between its last step and its summary
+    if content["step"] >= config.trainer.max_steps and not own:  # its own was stopped between last step and summary
         raise BadInput(
             f"ckpt={path} has done {content['step']} steps already; trainer.max_steps={config.trainer.max_steps} "
             "must be more to go on from it."
@@ -329,10 +324,12 @@ def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int]
     return path, content["step"]
 
 
-def _take_over_best(resumed: Path, kept: Path, learner: Learner) -> None:
-    """Have the best checkpoint so far in this run's own folder too, or look for the best anew."""
+def _take_over(resumed: Path, kept: Path, learner: Learner) -> None:
+    """Have what belongs to the checkpoint that is gone on from in this run's own folder, and nothing else."""
     best = resumed.with_name("best.ckpt")
     if resumed.parent.resolve() == kept.resolve():
+        if resumed.name == "previous.ckpt" and (kept / "last.ckpt").exists():  # which nothing could be read from
+            (kept / "last.ckpt").replace(kept / "damaged.ckpt")
         return
     wanted = checkpoint.load(resumed)["trilab"]["best"]
     if best.is_file() and checkpoint.load(best)["trilab"]["best"] == wanted:
@@ -342,7 +339,9 @@ def _take_over_best(resumed: Path, kept: Path, learner: Learner) -> None:
         learner.best_is_lost = True
 
 
-def _tracked(config: Config) -> Any:
+def _tracked(config: Config, folder: Path, step: int) -> AbstractContextManager[Any]:
+    if config.logger.name != "wandb":
+        return nullcontext()
     return wandb_run(
         Path(config.paths.outputs),
         project=config.logger.project,
@@ -353,6 +352,8 @@ def _tracked(config: Config) -> Any:
         job_type=config.strategy,
         tags=list(dict.fromkeys([config.strategy, config.name, config.experiment_name])),
         config=config.tree,
+        memory=folder / "wandb.json",
+        step=step,
     )
 
 
@@ -367,7 +368,10 @@ def _lightning_quiet() -> Iterator[None]:
             ".*does not have many workers.*",  # windows are cut where the tokens live: there is nothing to load
             ".*exists and is not empty.*",  # a run that goes on finds its own checkpoints
             ".*GPU available but not used.*",  # accelerator=cpu was asked for
+            ".*`srun` command.*",  # who is who among the processes is ours to say, on a cluster too
             ".*LeafSpec.*",  # Lightning's own use of a deprecated torch name
+            ".*`srun` command is available.*",  # who starts the processes is settled before Lightning is asked
+            ".*returned a view tensor.*",  # fsdp: no block changes what it is given in place
         ):
             warnings.filterwarnings("ignore", message)
         try:

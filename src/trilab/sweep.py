@@ -1,12 +1,15 @@
 """Many runs: each checked before the first begins, watched while they train, compared at the end."""
 
+import json
 import logging
+import os
+import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,14 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from trilab import stopping
 from trilab.compose import plain
 from trilab.config import Config, bind, read, strategies
 from trilab.corpus import read_corpus
 from trilab.errors import BadInput
-from trilab.folder import is_finished, summary_of
+from trilab.folder import is_finished, is_given_up, summary_of
 from trilab.identity import run_name
+from trilab.lock import Holder, holder
 from trilab.report import report
 
 log = logging.getLogger("trilab")
@@ -73,49 +78,93 @@ class Sweep:
     Args:
         folders: of the runs, in the order in which they are launched.
         passed: those among them that are passed over, since they are finished.
+        given_up: those that are passed over, since they have failed.
+        ours: the runs are processes of this machine that end with this one; otherwise a cluster's.
         console: gets a line for each run that ends.
     """
 
-    def __init__(self, folders: Sequence[Path], passed: Collection[Path], console: Console) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        *,
+        passed: Collection[Path],
+        given_up: Collection[Path],
+        ours: bool,
+        console: Console,
+    ) -> None:
         self.folders = list(dict.fromkeys(folders))
         self.console = console
+        self.ours = ours
         self.began = time.time()
         self._ended: set[Path] = set()
         self._passed = set(passed)
+        self._given_up = set(given_up)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def start(self) -> None:
         """Say what is ahead and begin to look."""
-        there = f", {len(self._passed)} of them finished already" if self._passed else ""
-        self._print(f"{len(self.folders)} runs{there}")
+        begun = [f for f in self.folders if (f / "checkpoints").exists() and f not in self._passed | self._given_up]
+        ahead = [f"{len(self.folders)} runs"]
+        ahead += [f"{len(self._passed)} of them finished already"] * bool(self._passed)
+        ahead += [f"{len(self._given_up)} failed before (retry=true tries again)"] * bool(self._given_up)
+        ahead += [f"{len(begun)} begun before"] * bool(begun)
+        self._print(", ".join(ahead))
         self._thread.start()
 
     def _print(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _watch(self) -> None:
+        told = False
         while not self._stop.wait(0.5):
             self._look()
+            if (signum := stopping.wished()) and self.ours:
+                if not told:
+                    self._print(f"{signum.name}: the runs that train now save and stop. Ctrl-C again does not wait.")
+                told = True
+                self._pass_on(signum)
 
     def _look(self) -> None:
         for folder in self.folders:
-            if folder in self._ended or folder in self._passed:
+            if folder in self._ended or folder in self._passed or folder in self._given_up:
                 continue
             summary = summary_of(folder)
             if summary is None or (folder / "summary.json").stat().st_mtime < self.began - 1:
                 continue
             self._ended.add(folder)
-            done, ahead = len(self._ended), len(self.folders) - len(self._passed) - len(self._ended)
+            done, ahead = len(self._ended), len(self.folders) - len(self._passed | self._given_up) - len(self._ended)
             left = (time.time() - self.began) / done * ahead
             came_to = (
                 f"val/loss {summary['val_loss']:.4f}  {summary['chars_per_second']:>9,.0f} chars/s"
                 if summary["status"] == "finished"
-                else f"FAILED: {summary['error']['type']}: {summary['error']['message']}"
+                else f"{summary['status'].upper()}: {summary['error']['type']}: {summary['error']['message']}"
             )
             name = f"{summary['label']} seed={summary['seed']}"
-            count = f"{done + len(self._passed)}/{len(self.folders)}"
+            count = f"{done + len(self._passed | self._given_up)}/{len(self.folders)}"
             self._print(f"{count:>7}  {name:<24} {came_to}  about {left:.0f} s left")
+
+    def _pass_on(self, signum: int) -> None:
+        """Have the workers of this sweep stop, whichever have a run by now: a launcher may have told them nothing."""
+        for folder in self.folders:
+            who = holder(folder)
+            if who and who.is_here and who.sweep == os.getpid() != who.pid:
+                with suppress(OSError):
+                    os.kill(who.pid, signal.SIGTERM if signum == signal.SIGINT else signum)
+
+    def _elsewhere(self) -> dict[Path, Holder]:
+        """Runs of this sweep that another sweep trains."""
+        found = {folder: holder(folder) for folder in self.folders if not is_finished(folder)}
+        return {f: who for f, who in found.items() if who and who.lives and who.sweep not in (None, os.getpid())}
+
+    def _wait_for_others(self) -> None:
+        told: set[Path] = set()
+        while (others := self._elsewhere()) and not stopping.wished():
+            for folder, who in others.items():
+                if folder not in told:
+                    self._print(f"Waiting for {folder.name}, which another sweep trains ({who}); Ctrl-C: no longer")
+            told |= others.keys()
+            time.sleep(0.5)
 
     def end(self) -> int:
         """Stop looking, print the table of every experiment that took part.
@@ -123,6 +172,8 @@ class Sweep:
         Returns:
             The exit code: 0, or 1 if a run did not finish.
         """
+        if self.ours:
+            self._wait_for_others()
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -145,6 +196,23 @@ class Sweep:
         return 1 if missing else 0
 
 
+LAUNCHED_BY = "TRILAB_SWEEP"
+
+
+def launched_by() -> int | None:
+    """The process that launched the sweep which this one works for, unless a cluster stands between them."""
+    pid = os.environ.get(LAUNCHED_BY, "")
+    return int(pid) if pid.isdecimal() and "SUBMITIT_EXECUTOR" not in os.environ else None
+
+
+def _plan(runs: Mapping[Path, Config]) -> None:
+    """Add a line for each run to its experiment's planned.jsonl, so that others can tell what is left."""
+    for folder, config in runs.items():
+        line = {"run": folder.name, "label": config.name, "seed": config.seed, "max_steps": config.trainer.max_steps}
+        with (folder.parent / "planned.jsonl").open("ab", buffering=0) as file:  # one write a line: others add too
+            file.write(json.dumps(line).encode() + b"\n")
+
+
 # The sweep that this process launched, if any. Hydra sends its callbacks to the workers, so they cannot hold it.
 current: Sweep | None = None
 
@@ -163,6 +231,11 @@ class SweepCallback(Callback):
         """Check all runs, then watch them."""
         global current
         with _refusing():
+            if "RANK" in os.environ:
+                raise BadInput(
+                    f"RANK={os.environ['RANK']} says that torchrun started this, but a sweep (-m) starts the processes "
+                    "of its runs itself, also those of trainer.devices=N: leave torchrun out."
+                )
             try:
                 configs = [read(plain(job)) for job in _jobs(config)]
             except HydraException:
@@ -172,8 +245,19 @@ class SweepCallback(Callback):
             for job in configs:
                 make_room(job)
             folders = [Path(job.paths.outputs) / job.experiment_name / _run_id(job) for job in configs]
-        passed = [f for f, job in zip(folders, configs, strict=True) if is_finished(f) and not job.force]
-        current = Sweep(folders, passed, Console())
+        runs = dict(zip(folders, configs, strict=True))
+        _plan(runs)
+        ours = "submitit" not in config.hydra.launcher._target_
+        current = Sweep(
+            folders,
+            passed=[folder for folder, job in runs.items() if is_finished(folder) and not job.force],
+            given_up=[folder for folder, job in runs.items() if is_given_up(folder, job)],
+            ours=ours,
+            console=Console(),
+        )
+        os.environ[LAUNCHED_BY] = str(os.getpid())
+        if ours:
+            stopping.be_patient()  # workers must not be killed while their runs save
         current.start()
 
 

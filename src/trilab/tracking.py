@@ -5,17 +5,25 @@ import json
 import logging
 import netrc
 import os
+import queue
+import secrets
+import shutil
+import threading
+import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 import wandb
 from lightning.pytorch.loggers import Logger, WandbLogger
 from PIL import Image
+from wandb.sdk import wandb_setup
 
 from trilab.atomic import replacing
 
@@ -28,6 +36,13 @@ os.environ["WANDB_ERROR_REPORTING"] = "false"
 CONNECT_TIMEOUT = 3
 INIT_TIMEOUT = 10
 FINISH_TIMEOUT = 15
+START_TIMEOUT = 40  # with all that W&B does around reaching its server
+CALL_TIMEOUT = 5  # any other call, which only talks to W&B's own process
+
+SPARE_DISK = 2**16  # bytes free, under which W&B may have lost what it could not write: it does not say so
+AXIS = "trainer/global_step"
+T = TypeVar("T")
+Way = Literal["online", "offline", "disabled"]
 
 
 class MetricsFile(Logger):
@@ -44,7 +59,7 @@ class MetricsFile(Logger):
             kept = [line for line in _rows(path) if line["step"] <= step]
             with replacing(path) as file:
                 file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
-        self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1)
+        self._file = path.open("ab", buffering=0)
 
     @property
     def name(self) -> str:
@@ -57,15 +72,17 @@ class MetricsFile(Logger):
         return ""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append one line."""
-        self._file.write(json.dumps({"step": step, **metrics}) + "\n")
+        """Append one line, which others can read at once."""
+        line = memoryview(json.dumps({"step": step, **metrics}).encode() + b"\n")
+        while line:  # a disk that becomes full takes a part first
+            line = line[self._file.write(line) :]
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """They are in config.yaml."""
 
-    def finalize(self, status: str) -> None:
-        """Flush; more may come after the training."""
-        self._file.flush()
+    def save(self) -> None:
+        """Have every line on the disk."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """No more lines."""
@@ -85,31 +102,94 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 class Wandb(WandbLogger):
     """Lightning's logger of a W&B run, which stops logging, with one warning, where W&B itself fails.
 
-    W&B works in a process of its own. When that dies, a call raises whatever the broken connection raises.
+    W&B works in a process of its own. When that dies, a call raises whatever the broken connection raises; when it
+    hangs, a call would wait for ever.
+
+    Args:
+        run: None where none could be begun; nothing is logged then.
+        after: optimizer steps that the server has already; rows up to there are not sent again.
     """
 
-    broken = False
+    def __init__(self, run: "wandb.Run | None", after: int) -> None:
+        super().__init__(experiment=run, log_model=False)
+        self.broken = run is None
+        self._after = after
+
+    @property
+    def experiment(self) -> Any:
+        """The W&B run or None; Lightning's own would begin another where there is none."""
+        return self._experiment
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Log one step; every other kind of logging comes through here too."""
-        self._try(lambda: super(Wandb, self).log_metrics(dict(metrics), step))
+        if step is None or step > self._after:
+            self._try(lambda: super(Wandb, self).log_metrics(dict(metrics), step))
 
-    def log_config(self, config: Mapping[str, Any]) -> None:
-        """Say again what is trained: budgets may have changed it since the run began."""
-        self._try(lambda: self.experiment.config.update(dict(config), allow_val_change=True))
+    def log_table(self, *args: Any, **kwargs: Any) -> None:
+        """Log a table, which W&B writes to a temporary file first."""
+        self._try(lambda: super(Wandb, self).log_table(*args, **kwargs))
+
+    def log_image(self, *args: Any, **kwargs: Any) -> None:
+        """Log pictures, which W&B writes to temporary files first."""
+        self._try(lambda: super(Wandb, self).log_image(*args, **kwargs))
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """They are in the config that the run began with."""
 
     def log_summary(self, summary: Mapping[str, Any]) -> None:
         """Keep one value a run."""
         self._try(lambda: self.experiment.summary.update(dict(summary)))
 
+    def finish(self, error: BaseException | None) -> None:
+        """Close the run, in bounded time: what no exception has left is finished, all else failed.
+
+        Args:
+            error: what ended the training. An Exception leaves its traceback in the summary; whatever else there is,
+                such as a signal, means that the training may go on later: preempted.
+        """
+        if isinstance(error, Exception):
+            self.log_summary({"error": "".join(traceback.format_exception(error))})
+        elif error is not None:
+            self._try(lambda: self.experiment.mark_preempting())
+        if self.experiment:
+            folder = Path(self.experiment.dir).parent
+            patience = CALL_TIMEOUT if self.broken else FINISH_TIMEOUT + CALL_TIMEOUT
+            try:
+                _within(patience, lambda: self.experiment.finish(exit_code=int(error is not None)))
+                _end_service(patience)
+            except Exception as failure:
+                self._break(failure)
+                _end_service(0)
+            if folder.is_dir() and shutil.disk_usage(folder).free < SPARE_DISK:
+                self._break(OSError(f"the disk of {folder} is full"))
+
     def _try(self, call: Callable[[], Any]) -> None:
         if self.broken:
             return
         try:
-            call()
+            _within(CALL_TIMEOUT, call)
         except Exception as error:
-            self.broken = True
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        if not self.broken:
             log.warning("W&B stopped (%s: %s); metrics.jsonl goes on.", type(error).__name__, error)
+        self.broken = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """One W&B run that holds a stretch of a training.
+
+    Args:
+        id: W&B's.
+        mode: "online" or "offline".
+        from_step: optimizer steps done when it began.
+    """
+
+    id: str
+    mode: str
+    from_step: int
 
 
 @contextmanager
@@ -124,33 +204,88 @@ def wandb_run(
     job_type: str,
     tags: list[str],
     config: Mapping[str, Any],
+    memory: Path,
+    step: int,
 ) -> Iterator[Wandb]:
     """One W&B run for one job: always finished, and marked failed where an exception leaves the block.
 
     Online where a key is configured and the server answers, else offline on disk. Nothing here may stop or hold up a
-    training for more than seconds: whatever fails ends in an offline run and one line that says so.
+    training for more than seconds: whatever fails ends in an offline run, or in a logger that logs nothing, and one
+    line that says so.
+
+    A training that goes on continues its online run; where that cannot be, it gets a run of its own, a further part
+    whose config says which one it `continues` and `from_step`: W&B would overwrite an offline run that is begun twice.
 
     Args:
         folder: the one W&B folder that all runs share (W&B adds `wandb/` to it).
-        project, entity: where an online run appears.
+        project, entity: where an online run appears; an agent's wins.
         mode: "auto", "online" or "offline".
         name, group, job_type, tags: what the run is found by.
         config: resolved, plain, nested values.
+        memory: the file that keeps the parts of this training for the next time.
+        step: optimizer steps done so far; 0 is a new training, which forgets the parts.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    way, reason = _reachable(mode)
+    told = {"project": project, "entity": entity, "group": group, "job_type": job_type, "tags": tags}
+    run, after = None, -1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = _parts(memory) if step else []
+        if not step:
+            memory.unlink(missing_ok=True)
+        asked = _asked_id(folder, memory)
+        way, reason = _within(START_TIMEOUT, partial(_reachable, mode))
+        begin = partial(_begin, folder, told, name, config, parts, asked, step)
+        try:
+            run, after, parts = begin(way)
+        except Exception as error:
+            _end_service(0)
+            if way != "online":
+                raise
+            way, reason = "offline", (str(error).splitlines() or [type(error).__name__])[0]
+            run, after, parts = begin(way)
+        if way != "disabled":
+            _keep(parts, memory)
+        _tell(run, way, reason, parts, step)
+    except Exception as error:
+        log.warning("W&B cannot be used (%s: %s); metrics.jsonl goes on.", type(error).__name__, error)
+        if run is None:
+            _end_service(0)
+    logger = Wandb(run, after)
+    try:
+        yield logger
+    except BaseException as error:
+        logger.finish(error)
+        raise
+    logger.finish(None)
 
-    def start(mode: Literal["online", "offline", "disabled"]) -> "wandb.Run":
-        return wandb.init(
+
+def _begin(
+    folder: Path,
+    told: Mapping[str, Any],
+    name: str,
+    config: Mapping[str, Any],
+    parts: list[Part],
+    asked: str | None,
+    step: int,
+    way: Way,
+) -> tuple["wandb.Run", int, list[Part]]:
+    """A run, the steps up to which its server has the rows already, and the parts with it."""
+    again = way == "online" and bool(parts) and parts[-1].mode == "online" and asked in (None, parts[-1].id)
+    free = asked if asked not in [part.id for part in parts] else None
+    part = parts[-1] if again else Part(free or secrets.token_hex(4), way, step)
+    if parts and not again:
+        name = f"{name} part {len(parts) + 1}"
+        config = {**config, "continues": parts[-1].id, "from_step": step}
+
+    def start() -> tuple["wandb.Run", int]:
+        run = wandb.init(
+            **told,
             dir=folder,
-            project=project,
-            entity=entity,
+            id=part.id,
+            resume="allow" if again else None,
             name=name,
-            group=group,
-            job_type=job_type,
-            tags=tags,
             config=dict(config),
-            mode=mode,
+            mode=way,
             reinit="finish_previous",
             settings=wandb.Settings(
                 silent=True,
@@ -162,35 +297,132 @@ def wandb_run(
                 x_disable_stats=True,
             ),
         )
+        logging.getLogger("wandb").setLevel(logging.CRITICAL)  # it would print a traceback a line on a full disk
+        summary: Any = run.summary
+        seen = max(step, int(summary.get(AXIS) or 0)) if again else -1
+        run.define_metric(AXIS)
+        run.define_metric("*", step_metric=AXIS, step_sync=True)
+        run.define_metric("val/loss", step_metric=AXIS, summary="min")
+        return run, seen
 
-    try:
-        run = start(way)
-    except (wandb.errors.CommError, wandb.errors.UsageError) as error:
-        way, reason = "offline", str(error).splitlines()[0]
-        run = start(way)
+    with _environment(agent=part.id == asked):
+        run, after = _within(START_TIMEOUT, start)
+    return run, after, parts if again else [*parts, part]
+
+
+def _tell(run: "wandb.Run", way: Way, reason: str, parts: list[Part], step: int) -> None:
+    further = len(parts) > 1 and parts[-1].from_step == step
+    more = f" Part {len(parts)}: it continues {parts[-2].id} from step {step:,}." if further else ""
     if way == "online":
-        log.info("W&B run: %s", run.url)
+        log.info("W&B run: %s%s", run.url, more)
     elif way == "disabled":
         log.info("W&B is off (%s).", reason)
     else:
-        log.info("W&B offline (%s). To upload later: wandb sync %s", reason, Path(run.dir).parent)
-    run.define_metric("trainer/global_step")
-    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
-    run.define_metric("val/loss", step_metric="trainer/global_step", summary="min")
-    try:
-        yield Wandb(experiment=run, log_model=False)
-    except BaseException:
-        _finish(run, 1)
-        raise
-    _finish(run, 0)
+        log.info("W&B offline (%s).%s To upload later: wandb sync %s", reason, more, Path(run.dir).parent)
 
 
-def _finish(run: "wandb.Run", exit_code: int) -> None:
+def _parts(memory: Path) -> list[Part]:
+    """What was kept; nothing, with a warning, where the file cannot be understood."""
+    if not memory.exists():
+        return []
     try:
-        run.finish(exit_code=exit_code)
-    except Exception as error:  # its process may have died meanwhile, in whatever way
-        kind = type(error).__name__
-        log.warning("W&B did not finish its run (%s: %s); the results are in the run's folder.", kind, error)
+        content: list[dict[str, Any]] = json.loads(memory.read_text(encoding="utf-8"))["parts"]
+        for part in content:
+            if [type(part[name]) for name in ("id", "mode", "from_step")] != [str, str, int]:
+                raise TypeError(f"no part of a training: {part}")
+        parts = [Part(**part) for part in content]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s cannot be read (%s); W&B begins a run that continues none.", memory, error)
+        return []
+    return parts
+
+
+def _keep(parts: list[Part], memory: Path) -> None:
+    try:
+        with replacing(memory) as file:
+            file.write(json.dumps({"parts": [asdict(part) for part in parts]}).encode())
+    except OSError as error:
+        log.warning("%s cannot be written (%s); W&B will not know what a later part continues.", memory, error)
+
+
+def _asked_id(folder: Path, memory: Path) -> str | None:
+    """The id in WANDB_RUN_ID, as `wandb agent` sets it, for the first training that comes for it.
+
+    One id is one W&B run: the other runs of the same command get ids of their own.
+    """
+    asked = os.environ.get("WANDB_RUN_ID")
+    if not asked:
+        return None
+    claim = folder / "wandb" / f"{Path(asked).name}.claim"
+    claim.parent.mkdir(exist_ok=True)
+    try:
+        with claim.open("x", encoding="utf-8") as file:
+            file.write(str(memory.resolve()))
+    except FileExistsError:
+        if claim.read_text(encoding="utf-8") != str(memory.resolve()):
+            return None
+    return asked
+
+
+@contextmanager
+def _environment(*, agent: bool) -> Iterator[None]:
+    """The environment as it is, or for a run that is not the agent's without what would make it that one."""
+    names = () if agent else ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
+    saved = {name: os.environ.pop(name) for name in names if name in os.environ}
+    if saved:  # W&B reads the environment once
+        _end_service(CALL_TIMEOUT)
+    try:
+        yield
+    finally:
+        os.environ.update(saved)
+
+
+def _within(seconds: float, call: Callable[[], T]) -> T:
+    """What the call returns or raises, if it does within these seconds.
+
+    Raises:
+        TimeoutError: it does not; it is left to itself, in a thread that nothing waits for.
+    """
+    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put((call(), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    threading.Thread(target=work, daemon=True, name="trilab W&B").start()
+    try:
+        answer, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {seconds:g} seconds") from None
+    if isinstance(error, Exception):
+        raise error
+    if error is not None:  # W&B exits the process where its own did not end well
+        raise RuntimeError(f"W&B's process: {error!r}")
+    return cast(T, answer)
+
+
+def _end_service(patience: float) -> None:
+    """End W&B's process, so that all is on disk, nothing is left behind, and another run reads the environment anew.
+
+    W&B itself would wait for it for ever, and does nothing of it in a process that multiprocessing has started.
+
+    Args:
+        patience: seconds until it is killed.
+    """
+    connection: Any = wandb_setup.singleton()._connection
+    service = connection and connection._proc  # None where a parent of this process owns it
+    if service and not patience:
+        service._process.kill()
+    try:
+        _within(patience or CALL_TIMEOUT, wandb.teardown)
+    except Exception:
+        if service:
+            service._process.kill()
+        os.environ.pop("WANDB_SERVICE", None)  # of no use to another run
+        if patience:
+            raise
 
 
 def log_text(loggers: Iterable[Logger], name: str, text: str, step: int) -> None:
@@ -207,13 +439,6 @@ def log_summary(loggers: Iterable[Logger], summary: Mapping[str, Any]) -> None:
             logger.log_summary(summary)
 
 
-def log_config(loggers: Iterable[Logger], config: Mapping[str, Any]) -> None:
-    """What is trained, as resolved plain values, to the loggers that keep it."""
-    for logger in loggers:
-        if isinstance(logger, Wandb):
-            logger.log_config(config)
-
-
 def log_picture(loggers: Iterable[Logger], name: str, picture: Image.Image, step: int) -> None:
     """A picture, such as a layer's table of weights, to the loggers that can show one."""
     for logger in loggers:
@@ -221,14 +446,16 @@ def log_picture(loggers: Iterable[Logger], name: str, picture: Image.Image, step
             logger.log_image(name, images=[picture], step=step)
 
 
-def _reachable(mode: str) -> tuple[Literal["online", "offline", "disabled"], str]:
+def _reachable(mode: str) -> tuple[Way, str]:
     """("online", "") or another mode of W&B's and why. Asks the environment first, then the server."""
     asked = os.environ.get("WANDB_MODE", "")
     if asked in ("offline", "dryrun", "disabled"):
         return ("disabled" if asked == "disabled" else "offline"), f"WANDB_MODE={asked}"
     if mode == "offline":
         return "offline", "logger.mode=offline"
-    url = wandb.setup().settings.base_url  # the environment's, or the one that `wandb login --host` stored
+    url = wandb.setup(
+        wandb.Settings(silent=True)
+    ).settings.base_url  # the environment's, or the one that `wandb login --host` stored
     if not (os.environ.get("WANDB_API_KEY") or _netrc_key(urlsplit(url).netloc)):
         return "offline", "no key is configured: `wandb login`, or WANDB_API_KEY"
     try:

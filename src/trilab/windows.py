@@ -161,6 +161,8 @@ class WindowBatch(NamedTuple):
     """(B,) int64."""
     length: int
     """T of these windows, in tokens: block_size, or less for the last window of a split."""
+    counted: bool = True
+    """Whether its targets count; False for what a process reads only to keep in step with the others."""
 
 
 def validation_batches(n_tokens: int, block_size: int, windows_per_batch: int) -> list[WindowBatch]:
@@ -189,11 +191,15 @@ def validation_batches(n_tokens: int, block_size: int, windows_per_batch: int) -
 
 
 def deal(batches: list[WindowBatch], rank: int, world_size: int) -> list[WindowBatch]:
-    """The batches that one process reads: every one goes to exactly one process, whole.
+    """The batches that one process reads: every one counts on exactly one process, whole.
 
-    A batch is the same on one process or many, and so are its sums. The last processes may get one batch less.
+    A batch is the same on one process or many, and so are its sums. Every process gets as many, since processes that
+    share a model's weights must call it equally often: who would have one less reads the last batch uncounted.
     """
-    return batches[rank::world_size]
+    mine = batches[rank::world_size]
+    if len(mine) < -(-len(batches) // world_size):
+        mine.append(batches[-1]._replace(counted=False))
+    return mine
 
 
 def _require_positive(name: str, value: int) -> None:

@@ -32,6 +32,26 @@ def test_a_failed_run_without_a_proper_error_is_still_a_failed_run(add_run: AddR
     assert (run.status, run.reason) == ("failed", "no error was recorded")
 
 
+def test_an_interrupted_run_is_unfinished_and_tells_what_it_was_lost_to(add_run: AddRun) -> None:
+    error = {"type": "OSError", "message": "[Errno 28] No space left on device", "traceback": "Traceback…\n"}
+    run = read_run(add_run("sum", summary={"status": "interrupted", "error": error}))
+    assert (run.status, run.reason) == ("unfinished", "OSError: [Errno 28] No space left on device")
+
+
+def test_an_interrupted_run_without_an_error_tells_how_far_it_came(add_run: AddRun) -> None:
+    folder = add_run("sum", summary={"status": "interrupted", "error": None})
+    (folder / "metrics.jsonl").write_text('{"step": 1200}\n', encoding="utf-8")
+    assert read_run(folder).reason == "at step 1,200 of 3,000"
+
+
+def test_an_unfinished_run_is_called_after_its_label_or_its_folder(add_run: AddRun) -> None:
+    labelled = add_run("sum", label="all of it", folder="all_of_it-seed0-0123abcd")
+    plain = add_run("sum", folder="sum-seed12-0123abcd")
+    for folder in (labelled, plain):
+        (folder / "summary.json").unlink()
+    assert [read_run(folder).label for folder in (labelled, plain)] == ["all of it", "sum"]
+
+
 def test_a_run_without_a_summary_is_unfinished_at_its_last_whole_line(add_run: AddRun) -> None:
     folder = add_run("softmax")
     (folder / "summary.json").unlink()

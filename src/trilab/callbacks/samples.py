@@ -36,12 +36,14 @@ class Samples(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write it."""
         assert isinstance(pl_module, Learner)
-        if not trainer.is_global_zero:
+        model = pl_module.whole_model()
+        if model is None or not trainer.is_global_zero:
             return
-        tokens = self.vocabulary.encode(self.vocabulary.start).long()[None].to(pl_module.device)
-        generator = torch.Generator(pl_module.device).manual_seed(seed_of(self.seed, "sample"))
-        with evaluating(pl_module):
-            written = generate(pl_module.model, tokens, self.count, generator=generator)
+        device = model.token_embedding_table.weight.device
+        tokens = self.vocabulary.encode(self.vocabulary.start).long()[None].to(device)
+        generator = torch.Generator(device).manual_seed(seed_of(self.seed, "sample"))
+        with evaluating(model):
+            written = generate(model, tokens, self.count, generator=generator)
         text = self.vocabulary.decode(written[0, 1:].tolist())
         self.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
         log_text(trainer.loggers, "sample", text, trainer.global_step)

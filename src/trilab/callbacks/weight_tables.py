@@ -27,11 +27,13 @@ class WeightTables(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Draw and log."""
         assert isinstance(pl_module, Learner)
-        if trainer.is_global_zero:
-            with evaluating(pl_module):
-                found = pictures(pl_module.model, self.tokens.to(pl_module.device))
-            for name, picture in found.items():
-                log_picture(trainer.loggers, name, picture, trainer.global_step)
+        model = pl_module.whole_model()
+        if model is None or not trainer.is_global_zero:
+            return
+        with evaluating(model):
+            found = pictures(model, self.tokens.to(model.token_embedding_table.weight.device))
+        for name, picture in found.items():
+            log_picture(trainer.loggers, name, picture, trainer.global_step)
 
 
 def draw(table: NDArray[np.float64]) -> Image.Image:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ Status = Literal["finished", "failed", "unfinished", "unreadable"]
 STATUSES: tuple[Status, ...] = ("finished", "failed", "unfinished", "unreadable")
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SEED_AND_HASH = re.compile(r"-seed-?\d+-[0-9a-f]{8}$")  # what a folder's name has after the row's, see identity.py
 _TAIL = 65536  # bytes: many lines of metrics.jsonl, so that the last whole one is among them
 
 
@@ -34,8 +36,9 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The row it belongs to: the config's label, or else the strategy's name."""
-        return one_line(str(self.summary.get("label") or self.summary.get("agg") or self.folder.name))
+        """The row it belongs to: the config's label, or else the strategy's name; of a run without, its folder's."""
+        named = self.summary.get("label") or self.summary.get("agg") or self.config.get("label")
+        return one_line(str(named or _SEED_AND_HASH.sub("", self.folder.name)))
 
     @property
     def seed(self) -> int:
@@ -56,29 +59,42 @@ def read_runs(folder: Path) -> list[Run]:
     Raises:
         BadInput: the folder does not exist, cannot be listed, or holds no run; the message names those that do.
     """
+    runs = [read_run(path) for path in subfolders(folder)]
+    if not any(holds_a_run(run.folder) for run in runs):
+        raise no_runs(folder)
+    return runs
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """What can be runs of an experiment, in the order of their names.
+
+    Raises:
+        BadInput: the folder does not exist or cannot be listed; the message names those that do.
+    """
     try:
         # Dot-folders belong to launchers and editors.
-        folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     except FileNotFoundError:
         raise BadInput(f"The folder {folder} does not exist. {_experiments_beside(folder)}") from None
     except OSError as error:
         raise BadInput(
             f"The folder {folder} cannot be listed: {error.strerror}. {_experiments_beside(folder)}"
         ) from error
-    runs = [read_run(path) for path in folders]
-    if not any(_holds_a_run(run.folder) for run in runs):
-        if _holds_a_run(folder):
-            raise BadInput(f"{folder} is a single run. A report is made of a whole experiment: {folder.parent}.")
-        inside = _experiments_in(folder)
-        if inside:
-            raise BadInput(f"{folder} holds experiments, not runs: {inside}. Name one of them.")
-        raise BadInput(f"The folder {folder} has no runs (folders with a config.yaml). {_experiments_beside(folder)}")
-    return runs
+
+
+def no_runs(folder: Path) -> BadInput:
+    """What to say of a folder that is no experiment, since it holds no run."""
+    if holds_a_run(folder):
+        return BadInput(f"{folder} is a single run. Name its whole experiment: {folder.parent}.")
+    inside = _experiments_in(folder)
+    if inside:
+        return BadInput(f"{folder} holds experiments, not runs: {inside}. Name one of them.")
+    return BadInput(f"The folder {folder} has no runs (folders with a config.yaml). {_experiments_beside(folder)}")
 
 
 def read_run(folder: Path) -> Run:
     """One run from its config.yaml, summary.json and, while there is no summary, metrics.jsonl. Never raises."""
-    if not _holds_a_run(folder):
+    if not holds_a_run(folder):
         return Run(folder, {}, {}, "unreadable", "not a run: it has none of a run's files")
     try:
         summary = _read_mapping(folder / "summary.json")
@@ -87,6 +103,10 @@ def read_run(folder: Path) -> Run:
         return Run(folder, {}, {}, "unreadable", one_line(str(error)))
     if summary is None:
         return Run(folder, config or {}, {}, "unfinished", _progress(folder / "metrics.jsonl", config or {}))
+    if summary.get("status") == "interrupted":  # lost to the outside: it goes on from its checkpoint
+        lost = summary.get("error")
+        reason = _error_line(lost) if lost else _progress(folder / "metrics.jsonl", config or {})
+        return Run(folder, config or {}, summary, "unfinished", reason)
     if summary.get("status") == "failed":
         return Run(folder, config or {}, summary, "failed", _error_line(summary.get("error")))
     if config is None:
@@ -110,7 +130,8 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
 
 
-def _holds_a_run(folder: Path) -> bool:
+def holds_a_run(folder: Path) -> bool:
+    """Whether a run has left anything in this folder."""
     try:
         return any((folder / name).is_file() for name in ("config.yaml", "summary.json", "metrics.jsonl", "log"))
     except PermissionError:
@@ -129,7 +150,7 @@ def _experiments_in(outputs: Path) -> str:
         found = sorted(
             path.name
             for path in outputs.iterdir()
-            if path.is_dir() and any(_holds_a_run(run) for run in path.iterdir() if run.is_dir())
+            if path.is_dir() and any(holds_a_run(run) for run in path.iterdir() if run.is_dir())
         )
     except OSError:
         return ""

@@ -47,7 +47,7 @@ def group(runs: Iterable[Run]) -> list[Variant]:
         namesakes = [dict(other) for other in members if labels[other] == labels[key]]
         variants.append(
             Variant(
-                name=" ".join([labels[key], *_distinctions(dict(key), namesakes)]),
+                name=" ".join([labels[key], *distinctions(dict(key), namesakes)]),
                 label=labels[key],
                 settings=dict(sorted(key)),
                 runs=tuple(by_seed[seed] for seed in sorted(by_seed)),
@@ -74,7 +74,7 @@ def _typed_by_hand(value: object) -> str:
     return one_line(value if isinstance(value, str) else json.dumps(value))
 
 
-def _distinctions(own: Mapping[str, str], namesakes: list[dict[str, str]]) -> list[str]:
+def distinctions(own: Mapping[str, str], namesakes: list[dict[str, str]]) -> list[str]:
     """key=value for every key whose value is not the same in all; the key's last part where that is clear enough."""
     keys = {key for other in namesakes for key in other}
     differing = sorted(key for key in keys if len({other.get(key) for other in namesakes}) > 1)

@@ -1,0 +1,91 @@
+"""How a training ended, in words that can be sent between processes and written down."""
+
+import errno
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trilab.errors import BadInput
+from trilab.stopping import Stopped
+
+# What a machine does to a run, not a run to itself: tried again later, the same step can go well.
+FAULTS_OF_THE_MACHINE = frozenset(
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ESTALE", "ETIMEDOUT", "ECONNRESET", "EHOSTUNREACH")
+)
+
+Status = Literal["finished", "refused", "failed", "interrupted", "stopped"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training came to.
+
+    finished: `measured` says to what. refused: what it was given cannot work. failed: an error of its own; trying again
+    would fail again. interrupted: something outside ended it; it can go on from its last checkpoint. stopped: it was
+    asked to by `signal`, and is saved.
+    """
+
+    status: Status
+    measured: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, str] | None = None
+    """type, message (one line), traceback."""
+    said: str = ""
+    """The error's own words, all of them."""
+    signal: int = signal.SIGTERM
+
+
+def outcome_of(train: Callable[[], dict[str, Any]]) -> Outcome:
+    """Run a training and tell how it ended; only Ctrl-C pressed twice comes through."""
+    try:
+        return Outcome("finished", measured=train())
+    except Stopped as stopped:
+        return Outcome("stopped", signal=stopped.signal)
+    except BadInput as error:
+        return Outcome("refused", error=described(error), said=str(error))
+    except (Exception, SystemExit) as error:
+        if _lost_another(error):
+            return lost(f"the connection to another process broke ({_first_line(error)})", error)
+        if _met_a_fault_of_the_machine(error):
+            return lost(_first_line(error), error)
+        return Outcome("failed", error=described(error), said=f"{type(error).__name__}: {error}")
+
+
+def described(error: BaseException) -> dict[str, str]:
+    """An error as plain text."""
+    return {
+        "type": type(error).__name__,
+        "message": _first_line(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def lost(why: str, error: BaseException | None = None) -> Outcome:
+    """The outcome of a training that something outside of it has ended."""
+    found = described(error) if error else {"type": "Lost", "traceback": ""}
+    said = f"Interrupted: {why}. The same command goes on from the last checkpoint."
+    return Outcome("interrupted", error={**found, "message": why}, said=said)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _lost_another(error: BaseException) -> bool:
+    return any(
+        type(link).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
+        or (isinstance(link, RuntimeError) and "/gloo/" in str(link))  # gloo has no class of its own
+        for link in _chain(error)
+    )
+
+
+def _met_a_fault_of_the_machine(error: BaseException) -> bool:
+    return any(isinstance(link, OSError) and link.errno in FAULTS_OF_THE_MACHINE for link in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

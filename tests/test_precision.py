@@ -1,0 +1,34 @@
+"""float16 and its scaler on a CPU: what is said is what is done, and a training goes on exactly."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trilab.checkpoint import load
+
+from .conftest import Outcome
+
+Train = Callable[..., Outcome]
+
+
+@pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed", "bf16-true", "64-true"])
+def test_the_summary_names_the_precision_that_trained(train: Train, precision: str) -> None:
+    done = train(f"trainer.precision={precision}", "check.causality=off")
+    assert done.code == 0, done.err
+    assert done.summary["precision"] == precision
+
+
+def test_the_float16_scaler_goes_on_where_it_was(train: Train) -> None:
+    def ended(place: str, *arguments: str) -> Path:
+        done = train("trainer.precision=16-mixed", "check.causality=off", f"experiment_name={place}", *arguments)
+        assert done.code == 0, done.err
+        (checkpoint,) = done.outputs.glob(f"{place}/*/checkpoints/last.ckpt")
+        return checkpoint
+
+    whole, half = ended("whole"), ended("half", "trainer.max_steps=2")
+    rest = ended("rest", f"ckpt={half}")
+    scalers = [load(path)["MixedPrecision"] for path in (whole, half, rest)]
+    assert [scaler["_growth_tracker"] for scaler in scalers] == [4, 2, 4]
+    weights, again = (load(path)["state_dict"] for path in (whole, rest))
+    assert all(weights[name].equal(again[name]) for name in weights)
