@@ -35,6 +35,29 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert torch.equal(found["state_dict"]["model.lm_head.weight"], torch.arange(3.0))
 
 
+def test_the_one_before_the_latest_is_kept(tmp_path: Path) -> None:
+    for step in (2, 4, 6):
+        AtomicCheckpoints().save_checkpoint({**content(), "step": step}, tmp_path / "last.ckpt")
+        AtomicCheckpoints().save_checkpoint({**content(), "step": step}, tmp_path / "best.ckpt")
+    assert {path.name: load(path)["step"] for path in tmp_path.iterdir()} == {
+        "last.ckpt": 6,
+        "previous.ckpt": 4,
+        "best.ckpt": 6,
+    }
+
+
+@pytest.mark.parametrize("at", [0.15, 0.3, 0.45, 0.6, 0.75])
+def test_one_flipped_bit_in_what_was_stored_is_noticed(tmp_path: Path, at: float) -> None:
+    whole = content()
+    whole["state_dict"] |= {f"model.{name}": torch.randn(400) for name in "abcdef"}
+    AtomicCheckpoints().save_checkpoint(whole, tmp_path / "last.ckpt")
+    stored = bytearray((tmp_path / "last.ckpt").read_bytes())
+    stored[int(at * len(stored))] ^= 1
+    (tmp_path / "last.ckpt").write_bytes(stored)
+    with pytest.raises(BadInput, match="is not a readable checkpoint"):
+        load(tmp_path / "last.ckpt")
+
+
 @pytest.mark.parametrize("part", ["config", "vocabulary", "step", "best"])
 def test_a_checkpoint_that_lacks_a_part_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
     whole = content()

@@ -47,7 +47,7 @@ def test_two_processes_read_the_same_windows_as_one_and_leave_one_run(tmp_path: 
     assert [row.keys() for row in metrics(two)] == [row.keys() for row in metrics(one)]
     for ours, theirs in zip(metrics(two), metrics(one), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6)
-    logs = {"log", "console.log"}
+    logs = {"log", "console.log", "wandb.json"}
     assert {path.name for path in two.iterdir()} - logs == {path.name for path in one.iterdir()} - logs
     [run] = wandb_runs(both.outputs)
     assert (run.name, run.group, run.exit_code) == ("attention-seed0", "two", 0)

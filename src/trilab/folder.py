@@ -33,6 +33,8 @@ from trilab.stopping import Stopped
 
 log = logging.getLogger("trilab")
 
+AGAIN = ("force", "retry")  # keys that ask for what has been done already
+
 
 def speak() -> None:
     """What we say of a run goes to the terminal as it is, with nothing before it."""
@@ -65,12 +67,12 @@ def is_finished(folder: Path) -> bool:
 
 
 def is_given_up(folder: Path, config: Config) -> bool:
-    """Whether the run has failed and would fail again: the same code was at work, and nobody asks for another try."""
+    """Whether the run has failed and would fail again: nothing has changed since, and nobody asks for another try."""
     before = summary_of(folder)
     return (
         before is not None
         and before.get("status") == "failed"
-        and before.get("code") == _code(config)
+        and before.get("attempt") == _attempt(config)
         and not (config.retry or config.force)
     )
 
@@ -133,7 +135,7 @@ def _passed_over(config: Config, folder: Path) -> dict[str, Any] | None:
         error = before["error"]
         raise RunFailed(
             f"{folder.name} has failed before: {error['type']}: {error['message']} (see {folder / 'log'}). "
-            "retry=true tries again; so does the same command when the code has changed."
+            "retry=true tries again; so does the same command when the code or another key has changed."
         )
     if before.get("status") != "finished":
         return None
@@ -235,7 +237,19 @@ def _written_down(outcome: Outcome, known: dict[str, Any], config: Config, folde
 
 def _named(config: Config) -> dict[str, Any]:
     """What is known before the training; the code above all, which may be edited while it trains."""
-    return {"agg": config.strategy, "label": config.name, "seed": config.seed, "code": _code(config)}
+    return {
+        "agg": config.strategy,
+        "label": config.name,
+        "seed": config.seed,
+        "code": _code(config),
+        "attempt": _attempt(config),
+    }
+
+
+def _attempt(config: Config) -> str:
+    """Hex digest of all that may decide whether a run fails, also of keys that cannot change a result."""
+    given = {key: value for key, value in config.tree.items() if key not in ("experiment_name", "paths", *AGAIN)}
+    return hashlib.sha256(f"{_code(config)} {json.dumps(given, sort_keys=True)}".encode()).hexdigest()
 
 
 def _code(config: Config) -> str:

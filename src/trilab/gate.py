@@ -5,7 +5,7 @@ import math
 import random
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -111,8 +111,13 @@ class Coverage:
         return Coverage(self.parts + other.parts, self.seconds + other.seconds)
 
     def as_dict(self) -> dict[str, Any]:
-        """For summary.json."""
+        """Plain values, for summary.json."""
         return asdict(self)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "Coverage":
+        """What `as_dict` has made plain."""
+        return cls(tuple(Part(**part) for part in plain["parts"]), plain["seconds"])
 
 
 def examine(

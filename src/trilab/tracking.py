@@ -74,19 +74,31 @@ class MetricsFile(Logger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Append one line, which others can read at once."""
         line = memoryview(json.dumps({"step": step, **metrics}).encode() + b"\n")
-        while line:  # a disk that becomes full takes a part first
-            line = line[self._file.write(line) :]
+        with _naming(self._file.name):
+            while line:  # a disk that becomes full takes a part first
+                line = line[self._file.write(line) :]
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """They are in config.yaml."""
 
     def save(self) -> None:
         """Have every line on the disk."""
-        os.fsync(self._file.fileno())
+        with _naming(self._file.name):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """No more lines."""
         self._file.close()
+
+
+@contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """What the system says of an open file does not say which."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """When best.ckpt and last.ckpt are saved, and that going on from one is exact."""
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from trilab import stopping
 from trilab.callbacks.checkpoints import Checkpoints
 
 from ..test_learner import QUIET, Heights, Raised, fit, learner
@@ -17,7 +20,7 @@ pytestmark = QUIET
 class Saves(Checkpoints):
     """Notes which file was saved at which step."""
 
-    def __init__(self, folder: Path, **every: int) -> None:
+    def __init__(self, folder: Path, **every: Any) -> None:
         super().__init__(folder, **every)
         self.saved: list[tuple[int, str]] = []
 
@@ -106,3 +109,55 @@ def test_a_checkpoint_holds_no_path_so_a_run_s_folder_may_be_moved(tmp_path: Pat
     content = torch.load(tmp_path / "last.ckpt", weights_only=True)
     assert str(tmp_path) not in repr({key: content[key] for key in content if key != "state_dict"})
     assert not content["callbacks"]
+
+
+class Asks(Callback):
+    """Asks for an end, as a signal does, at the beginning of a micro-step."""
+
+    def __init__(self, micro_step: int) -> None:
+        self.left = micro_step
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        self.left -= 1
+        if not self.left:
+            stopping.wish(signal.SIGTERM)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_asked() -> Iterator[None]:
+    yield
+    stopping.unlisten()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("val_every", [2, 3, 100])
+@pytest.mark.parametrize("step", [1, 2, 3, 5])
+def test_who_is_asked_to_stop_finishes_the_step_saves_and_goes_on_exactly(
+    tmp_path: Path, step: int, val_every: int, accumulate: int
+) -> None:
+    def train(folder: Path, *asks: Callback, resume: bool) -> dict[str, Any]:
+        module = learner(max_steps=6, dropout=0.2)
+        callbacks = [*asks, Checkpoints(folder, every=100, val_every=val_every)]
+        with stopping.patiently():
+            fit(
+                *(module, callbacks),
+                accumulate=accumulate,
+                val_every=val_every,
+                resume=folder / "last.ckpt" if resume else None,
+            )
+        return module.state_dict() | {"val_loss": torch.tensor(module.val_loss), "best": torch.tensor(module.best_step)}
+
+    whole = train(tmp_path / "whole", resume=False)
+    with pytest.raises(stopping.Stopped) as stopped:
+        train(tmp_path / "part", Asks((step - 1) * accumulate + 1), resume=False)
+    assert stopped.value.exit_code == 143
+    assert torch.load(tmp_path / "part" / "last.ckpt", weights_only=True)["trilab"]["step"] == step
+    stopping.unlisten()
+    rest = train(tmp_path / "part", resume=True)
+    assert all(torch.equal(whole[name], rest[name]) for name in whole)
+
+
+def test_the_latest_is_also_saved_when_minutes_have_passed(tmp_path: Path) -> None:
+    keep = Saves(tmp_path, every=100, val_every=100, minutes=1e-9)
+    fit(learner(max_steps=4), [keep])
+    assert keep.saved == [(1, "last"), (2, "last"), (3, "last"), (4, "last")]

@@ -27,7 +27,9 @@ class Checkpoints(Callback):
         timeout: seconds that a process waits for the others' word.
     """
 
-    def __init__(self, folder: Path, *, every: int, minutes: float | None, val_every: int, timeout: float) -> None:
+    def __init__(
+        self, folder: Path, *, every: int, val_every: int, minutes: float | None = None, timeout: float = 600.0
+    ) -> None:
         self.best = folder / "best.ckpt"
         self.last = folder / "last.ckpt"
         self.every = every

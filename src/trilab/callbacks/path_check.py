@@ -1,6 +1,7 @@
 """The way in which a model really trains (device, precision) is put before the law of causality too."""
 
 import logging
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -28,6 +29,16 @@ class PathCheck(Callback):
         self.refuse = refuse
         self.coverage: Coverage | None = None
         self.leak: str | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Kept in checkpoints: a run that has no step left to do is not examined again."""
+        return {"coverage": self.coverage.as_dict() if self.coverage else None, "leak": self.leak}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Know what was found before."""
+        covered = state_dict["coverage"]
+        self.coverage = Coverage.of(covered) if covered else None
+        self.leak = state_dict["leak"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Examine.
