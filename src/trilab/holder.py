@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import sys
 import time
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 
 QUIET_SECONDS = 60.0
 """A process on another host may be silent for so long and is still taken to live."""
+
+HOLDER = ".held_by"
 
 _CLOCK_SLACK = 60.0  # seconds: a shared file system stamps files by its own clock
 
@@ -24,6 +27,19 @@ class Holder:
     """The process that launched the sweep it is part of, on the same host; None for a run by itself."""
     since: float
     """When .held_by was written, seconds since the epoch."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a process of this machine."""
+        return self.pid is not None and self.host == platform.node()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is a process of this machine that is not there any more."""
+        return self.pid is not None and self.is_here and not lives(self.pid, self.since)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}" if self.pid is not None else "another process"
 
     def holds(self, *, here: str, last_write: float, pace: float | None, now: float) -> bool:
         """Whether the run is being trained.
@@ -44,7 +60,7 @@ class Holder:
 
 def read_holder(folder: Path) -> Holder | None:
     """The holder of the run in this folder, or None. Never raises: a file that says nothing has a holder unknown."""
-    path = folder / ".held_by"
+    path = folder / HOLDER
     try:
         since = path.stat().st_mtime
         said = json.loads(path.read_text(encoding="utf-8"))
@@ -55,6 +71,16 @@ def read_holder(folder: Path) -> Holder | None:
     if not isinstance(said, dict):
         said = {}
     return Holder(_pid(said.get("pid")), str(said.get("host", "")), _pid(said.get("sweep")), since)
+
+
+def write_holder(folder: Path, sweep: int | None) -> None:
+    """Say that this process trains the run in this folder.
+
+    Args:
+        sweep: the process that launched the sweep it is part of, if it is one of this machine.
+    """
+    said = {"pid": os.getpid(), "host": platform.node(), "sweep": sweep}
+    (folder / HOLDER).write_text(json.dumps(said), encoding="utf-8")
 
 
 def lives(pid: int, since: float) -> bool:

@@ -1,59 +1,19 @@
-"""Only one process trains a run: who holds its folder, as others see it."""
+"""Only one process trains a run."""
 
 import errno
 import fcntl
-import json
 import os
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trilab.errors import BadInput
+from trilab.holder import HOLDER, read_holder, write_holder
 
-LOCK, HOLDER = ".lock", ".held_by"
+LOCK = ".lock"
 # Seconds for which processes that have lost the one that started them may go on: to finish a step and save it.
 LEFT_BEHIND = 120.0
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that sees a run through, and the one that launched the sweep it belongs to, if it is on this host."""
-
-    pid: int
-    host: str
-    sweep: int | None = None
-
-    @property
-    def is_here(self) -> bool:
-        """Whether its process can be asked for on this machine."""
-        return self.host == platform.node()
-
-    @property
-    def lives(self) -> bool:
-        """Whether its process is there; one on another machine is believed to be."""
-        if not self.is_here:
-            return True
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return True
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
-
-
-def holder(folder: Path) -> Holder | None:
-    """Who trains the run in this folder, by its own account; None while nobody does."""
-    try:
-        return Holder(**json.loads((folder / HOLDER).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
 
 
 @contextmanager
@@ -76,8 +36,7 @@ def held(folder: Path, *, sweep: int | None = None) -> Iterator[int]:
         raise BadInput(f"{folder} cannot be written to: {error.strerror}.") from error
     try:
         with suppress(OSError):  # a full disk: nobody is told who, but the lock holds
-            me = Holder(os.getpid(), platform.node(), sweep)
-            (folder / HOLDER).write_text(json.dumps(asdict(me)), encoding="utf-8")
+            write_holder(folder, sweep)
         yield lock
     finally:
         (folder / HOLDER).unlink(missing_ok=True)
@@ -97,9 +56,9 @@ def _locked(folder: Path) -> int:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 os.close(lock)
                 raise
-            who = holder(folder)
+            who = read_holder(folder)
             # one that was killed may leave processes that are about to stop by themselves
-            if who is None or who.lives or time.monotonic() > waits_until:
+            if who is None or not who.is_gone or time.monotonic() > waits_until:
                 os.close(lock)
                 raise BadInput(
                     f"{folder} is being trained by {who or 'another process'}. Wait for it, or change the seed or a "

@@ -27,8 +27,8 @@ from trilab.config import Config, bind, read, strategies
 from trilab.corpus import read_corpus
 from trilab.errors import BadInput
 from trilab.folder import is_finished, is_given_up, summary_of
+from trilab.holder import Holder, read_holder
 from trilab.identity import run_name
-from trilab.lock import Holder, holder
 from trilab.report import report
 
 log = logging.getLogger("trilab")
@@ -147,15 +147,15 @@ class Sweep:
     def _pass_on(self, signum: int) -> None:
         """Have the workers of this sweep stop, whichever have a run by now: a launcher may have told them nothing."""
         for folder in self.folders:
-            who = holder(folder)
-            if who and who.is_here and who.sweep == os.getpid() != who.pid:
+            who = read_holder(folder)
+            if who and who.pid and who.is_here and who.sweep == os.getpid() != who.pid:
                 with suppress(OSError):
                     os.kill(who.pid, signal.SIGTERM if signum == signal.SIGINT else signum)
 
     def _elsewhere(self) -> dict[Path, Holder]:
         """Runs of this sweep that another sweep trains."""
-        found = {folder: holder(folder) for folder in self.folders if not is_finished(folder)}
-        return {f: who for f, who in found.items() if who and who.lives and who.sweep not in (None, os.getpid())}
+        found = {folder: read_holder(folder) for folder in self.folders if not is_finished(folder)}
+        return {f: who for f, who in found.items() if who and not who.is_gone and who.sweep not in (None, os.getpid())}
 
     def _wait_for_others(self) -> None:
         told: set[Path] = set()

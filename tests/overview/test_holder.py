@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trilab.overview.holder import Holder, lives, read_holder
+from trilab.holder import Holder, lives, read_holder
 
 from .conftest import NOW, touched
 

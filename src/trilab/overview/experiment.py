@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from trilab.holder import Holder, lives, read_holder
 from trilab.overview.history import History
-from trilab.overview.holder import Holder, lives, read_holder
 from trilab.report.runs import Run, holds_a_run, no_runs, number, one_line, read_run, subfolders
 from trilab.report.variants import settings
 
