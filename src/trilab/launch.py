@@ -103,6 +103,8 @@ def job(config: DictConfig) -> float | None:
     alone = hydra_config.mode == RunMode.RUN
     os.chdir(hydra_config.runtime.cwd)  # paths are meant from where the command was given, also with hydra.job.chdir
     stopping.listen()  # in a launcher's worker nobody has done so yet
+    if sweep.current is None and sweep.launched_by() == os.getppid():
+        stopping.follow(os.getppid())
     try:
         summary = attend(
             read(plain(config)),
@@ -112,14 +114,13 @@ def job(config: DictConfig) -> float | None:
             sweep=None if alone else sweep.launched_by(),
         )
     except (BadInput, RunFailed) as error:
-        with contextlib.suppress(OSError):  # not empty, or another run's that failed at the same time
-            folder.rmdir()
-            folder.parent.rmdir()
+        _leave_no_empty(folder)
         _errors.append(error)
         if not alone and isinstance(error, BadInput):
             log.error("%s: %s", folder.name, error)
         return None  # a sweep's other runs go on; the folder says why this one did not
     except Stopped as stopped:
+        _leave_no_empty(folder)
         if stopped.signal in (signal.SIGUSR1, signal.SIGUSR2):
             stopping.unlisten()
             requeue(os.environ)
@@ -139,6 +140,13 @@ def job(config: DictConfig) -> float | None:
             os.path.relpath(folder),
         )
     return float(summary["val_loss"])
+
+
+def _leave_no_empty(folder: Path) -> None:
+    """Hydra has made the run's folder, and its experiment's, before anybody knew whether there is a use for it."""
+    with contextlib.suppress(OSError):  # not empty, or another run's that ended at the same time
+        folder.rmdir()
+        folder.parent.rmdir()
 
 
 def _explained(error: Exception) -> str:

@@ -47,16 +47,15 @@ def train_in_processes(
         The first one's outcome, or where one of them ended badly, the outcome that says most about why.
     """
     _start_server()
-    with stopping.patiently():
-        processes = [
-            _Process(train, place, output, shown=shown and number == 0, lock=lock)
-            for number, place in enumerate(places)
-        ]
+    with stopping.patiently(), contextlib.ExitStack() as ending:
+        processes: list[_Process] = []
         try:
-            return _worst(_awaited(processes))
-        finally:
-            for process in processes:
-                process.kill()
+            for number, place in enumerate(places):
+                processes.append(_Process(train, place, output, shown=shown and number == 0, lock=lock))
+                ending.callback(processes[-1].kill)
+        except (EOFError, OSError) as error:
+            return lost("the server that starts the processes of runs has ended", error)
+        return _worst(_awaited(processes))
 
 
 def _start_server() -> None:
@@ -66,7 +65,7 @@ def _start_server() -> None:
     ignored: dict[int, Any] = {}
     try:
         if threading.current_thread() is threading.main_thread():
-            for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
                 ignored[name] = signal.signal(name, signal.SIG_IGN)  # what comes to a whole job must not end it
         forkserver.ensure_running()
     finally:

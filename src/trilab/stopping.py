@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -27,6 +28,7 @@ class Stopped(BaseException):
 
 _wish: signal.Signals | None = None
 _patience = 0
+_follows = False
 _before: dict[signal.Signals, Any] = {}
 
 
@@ -68,6 +70,21 @@ def listen_again() -> None:
     """Take the signals back from whoever has taken them since `listen`; nothing where nobody listens."""
     if _before:
         listen()
+
+
+def follow(parent: int) -> None:
+    """Stop, as for SIGTERM, when the parent process (of this number) has ended: nobody waits for what is done here."""
+    global _follows
+    if _follows:
+        return
+    _follows = True
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def unlisten() -> None:
