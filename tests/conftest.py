@@ -87,12 +87,16 @@ def train(
     return run
 
 
+# written by a clock, or, as how much of a model the gate has examined, by how far it came in its seconds
+CLOCKED = ("chars_per_second", "seconds", "train_seconds", "covered")
+
+
 def untimed(content: Any) -> Any:
     """Lines of metrics.jsonl, or summaries, without what a clock wrote: what two equal runs have in common."""
     if isinstance(content, list):
         return [untimed(item) for item in content]
     if isinstance(content, dict):
-        return {key: untimed(value) for key, value in content.items() if key not in ("chars_per_second", "seconds")}
+        return {key: untimed(value) for key, value in content.items() if key not in CLOCKED}
     return content
 
 

@@ -4,8 +4,9 @@
     python -m tests.soak --kills 5 --only "one process"             a short one
     python -m tests.soak --page docs/reliability.md                 also writes the table into the page
 
-Every run must end with the same bits: weights, optimizer, metrics.jsonl and summary.json but for what a clock wrote. No
-checkpoint may be damaged at any moment, no line of metrics.jsonl lost or doubled.
+Every run must end with the same bits: all of best.ckpt and last.ckpt, metrics.jsonl, summary.json, the sample,
+but for what a clock wrote. No checkpoint may be damaged at any moment, no line of metrics.jsonl lost or doubled, and
+nothing may be left behind: no process, no half-written file, no lock. Linux only.
 """
 
 import argparse
@@ -20,30 +21,39 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from trilab import checkpoint
+from trilab.atomic import PARTIAL
+from trilab.errors import BadInput
+from trilab.holder import HOLDER
+from trilab.lock import LOCK
 
 from .conftest import ROOT, untimed
 
+VAL_EVERY = 50
 # All that a resume has to get right at once: dropout, a rate that moves, accumulation, clipping, and saves, validations
-# and lines of metrics that fall on different steps.
+# and lines of metrics that fall on different steps. Small batches make a validation last.
 DEMANDING = (
     *("model=gpt", "agg=attention", "model.dropout=0.2", "model.n_embd=16", "model.n_layer=2", "optim=cosine"),
-    *("trainer.max_steps=400", "trainer.accumulate=2", "trainer.checkpoint_every=7", "trainer.val_every=50"),
-    *("trainer.log_every=10", "callbacks.sample_chars=20", "logger=none", "threads=1"),
+    *("trainer.accumulate=2", "trainer.checkpoint_every=7", f"trainer.val_every={VAL_EVERY}", "trainer.log_every=10"),
+    *("data.val_chars=64", "callbacks.sample_chars=20", "logger=none", "threads=1"),
 )
 KINDS: Mapping[str, Sequence[str]] = {
-    "one process": (),
-    "two processes": ("trainer=ddp", "trainer.max_steps=150"),
-    "16-bit with a loss scaler": ("trainer.precision=16-mixed", "trainer.max_steps=200"),
+    "one process": ("trainer.max_steps=400",),
+    "two processes": ("trainer.max_steps=150", "trainer=ddp"),
+    "16-bit with a loss scaler": ("trainer.max_steps=200", "trainer.precision=16-mixed"),
 }
+TEXT = "".join(chr(97 + (i * i + i // 7) % 23) for i in range(20_000))
+# Seconds in which what has lost the command that started it must have ended.
+ENDS_WITHIN = 60.0
 
 
 @dataclass
@@ -51,89 +61,98 @@ class Tally:
     """What the kills of one kind of run came to."""
 
     kills: Counter[str] = field(default_factory=Counter)
+    """By way."""
+    moments: Counter[str] = field(default_factory=Counter)
+    """The same kills by what they were aimed at."""
     runs: int = 0
     equal: int = 0
     damaged: int = 0
     rows_lost: int = 0
     rows_doubled: int = 0
+    left_behind: int = 0
+    """Processes that live on, locks and half-written files."""
 
     @property
     def holds(self) -> bool:
         """Whether nothing was lost."""
-        return self.equal == self.runs > 0 and not (self.damaged or self.rows_lost or self.rows_doubled)
+        lost = self.damaged + self.rows_lost + self.rows_doubled + self.left_behind
+        return self.equal == self.runs > 0 == lost
+
+    def compare(self, run: Path, expected: "Ended") -> None:
+        """Count a run that has finished after all, against one that was never killed."""
+        found = ended(run)
+        different = found.differences(expected)
+        for line in different:
+            print(f"{run}: {line}", file=sys.stderr)
+        steps, there = ([(row["step"], *sorted(row)) for row in it.metrics] for it in (expected, found))
+        self.runs += 1
+        self.equal += not different
+        self.rows_lost += len(set(steps) - set(there))
+        self.rows_doubled += len(there) - len(set(there))
 
 
 @dataclass(frozen=True)
 class Ended:
     """All that two equal runs have in common."""
 
-    tensors: Mapping[str, torch.Tensor]
+    kept: Mapping[str, Any]
+    """Every value in its checkpoints and files, by name."""
     metrics: list[dict[str, Any]]
-    summary: dict[str, Any]
 
     def differences(self, other: "Ended") -> list[str]:
         """What is not the same to the last bit."""
-        names = sorted({*self.tensors, *other.tensors})
-        found = [
-            name
-            for name in names
-            if not (name in self.tensors and name in other.tensors)
-            or not torch.equal(self.tensors[name], other.tensors[name])
-        ]
+        names = sorted({*self.kept, *other.kept})
+        found = [name for name in names if not _same(self.kept.get(name), other.kept.get(name))]
         found += [f"{one} != {two}" for one, two in zip(self.metrics, other.metrics, strict=False) if one != two]
-        found += [f"{len(self.metrics)} != {len(other.metrics)} lines"] * (len(self.metrics) != len(other.metrics))
-        keys = sorted({*self.summary, *other.summary})
-        return found + [f"summary: {key}" for key in keys if self.summary.get(key) != other.summary.get(key)]
+        return found + [f"{len(self.metrics)} != {len(other.metrics)} lines"] * (
+            len(self.metrics) != len(other.metrics)
+        )
 
 
-def soak(kind: str, *, kills: int, seed: int, text: Path, folder: Path) -> Tally:
+def soak(kind: str, *knobs: str, kills: int, seed: int, text: Path, folder: Path) -> Tally:
     """Kill runs of one kind so many times, at moments and in ways drawn from a seed.
 
     Args:
         kind: a key of KINDS.
+        knobs: what differs from that kind.
         kills: those that hit a living command; what has ended before it is hit does not count.
         text: the file to learn from.
         folder: where the runs may write.
     """
     draw = random.Random(f"{seed} {kind}")
-    command = (*DEMANDING, f"data.path={text}", "data=file", *KINDS[kind])
+    command = (*DEMANDING, f"data.path={text}", "data=file", *KINDS[kind], *knobs)
     began = time.monotonic()
     reference = _start(folder / "reference", *command)
-    _until(folder / "reference", reference, rows=1)
-    first_row = time.monotonic() - began
+    _until(reference, lambda: bool(rows(folder / "reference")))
+    starts_in = time.monotonic() - began
     _finish(reference)
-    whole = time.monotonic() - began
+    lasts = time.monotonic() - began
     expected = ended(run_in(folder / "reference"))
     tally = Tally()
     while sum(tally.kills.values()) < kills:
         outputs = folder / f"victim-{tally.runs}"
-        while True:
+        killed = True
+        while killed:
             process = _start(outputs, *command)
+            killed = False
             if sum(tally.kills.values()) < kills:
-                # most of them while it trains, some while it begins
-                time.sleep(draw.uniform(0.3 * first_row, whole))
+                moment = draw.choice(sorted(MOMENTS))
                 how = draw.choice(sorted(WAYS))
-                if process.poll() is None:
+                MOMENTS[moment](Victim(process, outputs, starts_in, lasts, len(expected.metrics)), draw)
+                killed = process.poll() is None
+                if killed:
                     WAYS[how](process, draw)
                     tally.kills[how] += 1
-            _finish(process, may_fail=True)
-            tally.damaged += _damaged(outputs)
-            if list(outputs.glob("*/*/summary.json")) and process.returncode == 0:
-                break
-        found = ended(run_in(outputs))
-        tally.runs += 1
-        different = found.differences(expected)
-        tally.equal += not different
-        for line in different:
-            print(f"{outputs.name}: {line}", file=sys.stderr)
-        steps, there = ([(row["step"], *sorted(row)) for row in it.metrics] for it in (expected, found))
-        tally.rows_lost += len(set(steps) - set(there))
-        tally.rows_doubled += len(there) - len(set(there))
+                    tally.moments[moment] += 1
+            _finish(process, may_fail=killed)
+            tally.damaged += damaged(outputs)
+        tally.left_behind += left_behind(outputs)
+        tally.compare(run_in(outputs), expected)
     return tally
 
 
 def soak_sweep(*, kills: int, seed: int, text: Path, folder: Path, jobs: int = 12) -> Tally:
-    """Kill a joblib sweep so many times; its report must be the one of a sweep never killed."""
+    """Kill a joblib sweep so many times; its runs and its report must be those of a sweep never killed."""
     draw = random.Random(f"{seed} sweep")
     seeds = ",".join(map(str, range(jobs // 4)))
     command = (
@@ -141,22 +160,32 @@ def soak_sweep(*, kills: int, seed: int, text: Path, folder: Path, jobs: int = 1
         *("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "trainer.max_steps=300", "trainer.checkpoint_every=20"),
         *("trainer.val_every=100", "logger=none", "callbacks.sample_chars=0", "model.dropout=0.1"),
     )
-    began = time.monotonic()
-    _finish(_start(folder / "reference", *command))
-    whole = time.monotonic() - began
-    tally = Tally(runs=1)
-    for _ in range(kills):
-        process = _start(folder / "victim", *command)
-        time.sleep(draw.uniform(0.2, 0.6) * whole)
+    reference, victim = folder / "reference", folder / "victim"
+    _finish(_start(reference, *command))
+    tally = Tally()
+    for number in range(kills):
+        process = _start(victim, *command)
+        # spread over the whole sweep, so that each kill finds it with runs behind and ahead of it
+        _until(process, partial(_has_ended, victim, number * jobs // (kills + 1)))
+        time.sleep(draw.uniform(0, 8) if number == 0 else draw.uniform(0, 2))
         how = draw.choice(sorted(WAYS))
         if process.poll() is None:
             WAYS[how](process, draw)
             tally.kills[how] += 1
         _finish(process, may_fail=True)
-        tally.damaged += _damaged(folder / "victim")
-    _finish(_start(folder / "victim", *command))
-    tally.equal = int(report_of(folder / "victim") == report_of(folder / "reference"))
+        tally.damaged += damaged(victim)
+    _finish(_start(victim, *command))
+    tally.left_behind = left_behind(victim)
+    for config in sorted(reference.glob("*/*/config.yaml")):
+        tally.compare(victim / config.parent.relative_to(reference), ended(config.parent))
+    if report_of(victim) != report_of(reference):
+        print(f"{victim}: report.csv", file=sys.stderr)
+        tally.equal = 0
     return tally
+
+
+def _has_ended(outputs: Path, runs: int) -> bool:
+    return len(list(outputs.glob("*/*/summary.json"))) >= runs
 
 
 def report_of(outputs: Path) -> list[dict[str, str]]:
@@ -168,11 +197,28 @@ def report_of(outputs: Path) -> list[dict[str, str]]:
 
 def ended(run: Path) -> Ended:
     """What a finished run has left."""
-    content = checkpoint.load(run / "checkpoints" / "last.ckpt")
-    tensors = dict(_tensors({"weights": content["state_dict"], "optimizer": content["optimizer_states"]}))
-    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    summary = json.loads((run / "summary.json").read_text())
-    return Ended(tensors, untimed(metrics), untimed(summary))
+    kept: dict[str, Any] = {}
+    for name in ("best.ckpt", "last.ckpt"):
+        kept |= _leaves(untimed(checkpoint.load(run / "checkpoints" / name)), name)
+    kept["config.yaml"] = (run / "config.yaml").read_text(encoding="utf-8")
+    for sample in run.glob("sample.txt"):
+        kept["sample.txt"] = sample.read_text(encoding="utf-8")
+    summary = untimed(json.loads((run / "summary.json").read_text(encoding="utf-8")))
+    del summary["git"]  # of the project, where somebody may commit meanwhile
+    kept |= _leaves(summary, "summary.json")
+    outputs = str(run.parents[1])
+    alike = {
+        name: value.replace(outputs, "") if isinstance(value, str) else value
+        for name, value in kept.items()
+        if "/TrainingProgress/" not in name  # what it remembers is the speed
+    }
+    return Ended(alike, untimed(rows(run)))
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The whole lines of the only metrics.jsonl in or below a folder; none where there is none yet."""
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("metrics.jsonl"))
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def run_in(outputs: Path) -> Path:
@@ -181,22 +227,25 @@ def run_in(outputs: Path) -> Path:
     return config.parent
 
 
-def _tensors(tree: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(tree, torch.Tensor):
-        yield name, tree
-    elif isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from _tensors(value, f"{name}/{key}")
-    elif isinstance(tree, list):
-        for place, value in enumerate(tree):
-            yield from _tensors(value, f"{name}/{place}")
+def _leaves(tree: Any, name: str) -> dict[str, Any]:
+    if isinstance(tree, dict):
+        return {path: leaf for key, value in tree.items() for path, leaf in _leaves(value, f"{name}/{key}").items()}
+    if isinstance(tree, list | tuple):
+        return {path: leaf for at, value in enumerate(tree) for path, leaf in _leaves(value, f"{name}/{at}").items()}
+    return {name: tree}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _start(outputs: Path, *arguments: str) -> "subprocess.Popen[bytes]":
     outputs.mkdir(parents=True, exist_ok=True)
     with (outputs / "said.txt").open("ab") as said:
         return subprocess.Popen(
-            [sys.executable, ROOT / "train.py", *arguments, f"paths.outputs={outputs}"],
+            [sys.executable, str(ROOT / "train.py"), *arguments, f"paths.outputs={outputs}"],
             cwd=outputs,
             stdin=subprocess.DEVNULL,
             stdout=said,
@@ -205,28 +254,52 @@ def _start(outputs: Path, *arguments: str) -> "subprocess.Popen[bytes]":
         )
 
 
-def _until(outputs: Path, process: "subprocess.Popen[bytes]", *, rows: int) -> None:
-    """Wait for so many lines of metrics."""
-    while process.poll() is None:
-        if any(len(path.read_text().splitlines()) >= rows for path in outputs.glob("*/*/metrics.jsonl")):
-            return
-        time.sleep(0.05)
+def _until(process: "subprocess.Popen[bytes]", true: Callable[[], bool], *, every: float = 0.05) -> None:
+    """Wait for what is looked for, or for the command's end."""
+    while process.poll() is None and not true():
+        time.sleep(every)
 
 
 def _finish(process: "subprocess.Popen[bytes]", *, may_fail: bool = False) -> None:
-    code = process.wait(timeout=600)
+    try:
+        code = process.wait(timeout=600)
+    except subprocess.TimeoutExpired:
+        _kill([process.pid, *descendants(process.pid)])
+        raise
     if code and not may_fail:
-        raise RuntimeError(f"{process.args} ended with exit code {code}")
+        raise RuntimeError(f"{process.args!r} ended with exit code {code}")
 
 
-def _damaged(outputs: Path) -> int:
+def damaged(outputs: Path) -> int:
+    """How many checkpoints are there and cannot be read."""
     found = 0
     for path in outputs.glob("*/*/checkpoints/*.ckpt"):
         try:
             checkpoint.load(path)
-        except (ValueError, FileNotFoundError) as error:
+        except BadInput:
             # one that a process left behind renames at this moment is whole under its other name
-            found += path.exists() and "no such file" not in str(error)
+            found += path.exists()
+    return found
+
+
+def left_behind(outputs: Path) -> int:
+    """How many processes do not end by themselves, and how many files tell of work that nobody does any more."""
+    waits_until = time.monotonic() + ENDS_WITHIN
+    while (living := processes_in(outputs)) and time.monotonic() < waits_until:
+        time.sleep(0.1)
+    traces = [path for path in outputs.rglob("*") if path.name in (LOCK, HOLDER) or path.name.endswith(PARTIAL)]
+    for trace in (*living, *traces):
+        print(f"left behind: {trace}", file=sys.stderr)
+    return len(living) + len(traces)
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Every process whose working folder is this one: a command started there, and whoever it started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if path.readlink() == folder:
+                found.append(int(path.parent.name))
     return found
 
 
@@ -273,7 +346,7 @@ def _ctrl_c(process: "subprocess.Popen[bytes]", draw: random.Random) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
-WAYS = {
+WAYS: Mapping[str, Callable[["subprocess.Popen[bytes]", random.Random], None]] = {
     "SIGKILL to all processes": _all_at_once,
     "SIGKILL to the command": _the_command_alone,
     "SIGKILL to one process": _any_one_of_them,
@@ -283,20 +356,82 @@ WAYS = {
 }
 
 
+@dataclass(frozen=True)
+class Victim:
+    """A command that is about to be killed.
+
+    `starts_in` and `lasts` are the seconds that one never killed takes to its first line of metrics and to its end,
+    `lines` how many it writes.
+    """
+
+    process: "subprocess.Popen[bytes]"
+    outputs: Path
+    starts_in: float
+    lasts: float
+    lines: int
+
+
+def _while_it_starts(victim: Victim, draw: random.Random) -> None:
+    time.sleep(draw.uniform(0, victim.starts_in))
+
+
+def _at_any_time(victim: Victim, draw: random.Random) -> None:
+    time.sleep(draw.uniform(0, victim.lasts))
+
+
+def _while_it_steps(victim: Victim, draw: random.Random) -> None:
+    there = len(rows(victim.outputs))
+    wanted = draw.randint(there, victim.lines)
+    _until(victim.process, lambda: len(rows(victim.outputs)) > wanted)
+
+
+def _while_it_saves(victim: Victim, draw: random.Random) -> None:
+    there = len(rows(victim.outputs))
+    wanted = draw.randint(there, victim.lines)
+    _until(victim.process, lambda: len(rows(victim.outputs)) > wanted)
+    _until(victim.process, lambda: any(victim.outputs.glob(f"*/*/checkpoints/.*{PARTIAL}")), every=0)
+
+
+def _while_it_validates(victim: Victim, draw: random.Random) -> None:
+    before = rows(victim.outputs)
+    _until(victim.process, lambda: rows(victim.outputs) != before and _is_validating(rows(victim.outputs)), every=0)
+
+
+def _after_its_last_line(victim: Victim, draw: random.Random) -> None:
+    _until(victim.process, lambda: len(rows(victim.outputs)) >= victim.lines, every=0)
+    time.sleep(draw.uniform(0, 0.5))
+
+
+def _is_validating(lines: list[dict[str, Any]]) -> bool:
+    return bool(lines) and "val/loss" not in lines[-1] and lines[-1]["step"] % VAL_EVERY == 0
+
+
+MOMENTS: Mapping[str, Callable[[Victim, random.Random], None]] = {
+    "at any time": _at_any_time,
+    "while it starts": _while_it_starts,
+    "while it steps": _while_it_steps,
+    "while it saves": _while_it_saves,
+    "while it validates": _while_it_validates,
+    "after its last line": _after_its_last_line,
+}
+
+
 def table(tallies: Mapping[str, Tally]) -> str:
     """Markdown."""
-    head = "| what was killed | kills | runs | ended with the same bits | damaged checkpoints | lines lost | doubled |"
+    head = "| what was killed | kills | runs | same bits | damaged checkpoints | lines lost | doubled | left behind |"
     lines = [head, re.sub(r"[^|]+", " --- ", head)]
     for kind, tally in tallies.items():
         same = f"{tally.equal} of {tally.runs}"
-        lines.append(
-            f"| {kind} | {sum(tally.kills.values())} | {tally.runs} | {same} | {tally.damaged} | {tally.rows_lost} | "
-            f"{tally.rows_doubled} |"
-        )
+        bad = (tally.damaged, tally.rows_lost, tally.rows_doubled, tally.left_behind)
+        cells = (kind, sum(tally.kills.values()), tally.runs, same, *bad)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     ways: Counter[str] = Counter()
+    moments: Counter[str] = Counter()
     for tally in tallies.values():
         ways.update(tally.kills)
+        moments.update(tally.moments)
     lines += ["", "| how | times |", "| --- | --- |", *(f"| {way} | {ways[way]} |" for way in WAYS)]
+    lines += ["", "| when (single runs) | times |", "| --- | --- |", *(f"| {it} | {moments[it]} |" for it in MOMENTS)]
     return "\n".join(lines)
 
 
@@ -313,7 +448,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = folder / "text.txt"
-        text.write_text("".join(chr(97 + (i * i + i // 7) % 23) for i in range(20_000)))
+        text.write_text(TEXT)
         for number, kind in enumerate(kinds):
             kills = given.kills // len(kinds) + (number < given.kills % len(kinds))
             tallies[kind] = soak(kind, kills=kills, seed=given.seed, text=text, folder=folder / kind)

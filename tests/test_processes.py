@@ -79,7 +79,10 @@ def test_a_process_that_breaks_ends_all_and_the_run_is_recorded_as_failed(
     assert done.code == 1
     assert time.monotonic() - began < 90
     summary = json.loads((done.run / "summary.json").read_text())
-    assert summary["status"] == "failed"
-    assert summary["error"]["message"]
+    # the reason is the broken process's own, not that the others have lost it; who was killed can go on
     if how == "raise":
-        assert "broken on purpose" in (done.run / "console.log").read_text()
+        assert summary["status"] == "failed"
+        assert summary["error"]["message"] == "broken on purpose"
+    else:
+        assert summary["status"] == "interrupted"
+        assert "SIGKILL" in summary["error"]["message"]

@@ -148,6 +148,17 @@ def test_a_run_has_the_same_bits_alone_in_a_sweep_and_beside_others(train: Train
 
 
 @pytest.mark.slow
+def test_a_run_has_the_same_bits_as_a_job_of_submitit(train: Train, tmp_path: Path, text: Path) -> None:
+    knobs = ("agg=attention", "model.dropout=0.1", "seed=1")
+    alone = train(*knobs, "experiment_name=alone")
+    job = train_py(tmp_path, "-m", *knobs, "experiment_name=job", "hydra/launcher=submitit_local", text=text)
+    assert (alone.code, job.code) == (0, 0), job.out + job.err
+    found = {run.parent.name: s["val_loss"] for run, s in zip(job.runs, summaries(job), strict=True)}
+    assert found.keys() == {"alone", "job"}
+    assert found["alone"] == found["job"]
+
+
+@pytest.mark.slow
 def test_joblib_names_a_failed_run_and_exits_with_1(tmp_path: Path, text: Path) -> None:
     (tmp_path / "fails.py").write_text(FAILS)
     done = train_py(

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,10 +22,12 @@ import yaml
 from PIL import Image
 
 from trilab import tracking
+from trilab.holder import read_holder
+from trilab.launch import main
 from trilab.tracking import MetricsFile, Wandb, wandb_run
 
 from .command import train_py
-from .conftest import ROOT, Outcome
+from .conftest import QUICK, ROOT, Outcome, exit_code
 from .wandb_file import WandbRun, wandb_runs
 
 Train = Callable[..., Outcome]
@@ -34,13 +37,17 @@ KEY = "0" * 40
 @pytest.fixture(autouse=True)
 def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A user without a key; W&B reads the environment once a process, so it is stopped after each test."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    without_account(monkeypatch, tmp_path)
     monkeypatch.setattr(logging.getLogger("trilab"), "handlers", [])  # an earlier test's, which writes where it ran
     yield
     wandb.teardown()
+
+
+def without_account(patch: pytest.MonkeyPatch, home: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        patch.delenv(name)
+    patch.setenv("HOME", str(home))
+    patch.setenv("NETRC", str(home / "netrc"))
 
 
 @pytest.fixture
@@ -64,27 +71,44 @@ def left_in(outputs: Path) -> list[WandbRun]:
     return wandb_runs(outputs)
 
 
-# One sweep of three strategies with no key and no terminal; what it left is looked at from many sides.
+# Three strategies with no key; what they left is looked at from many sides.
+
+AGGS = ("attention", "softmax", "table")
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    folder = tmp_path_factory.mktemp("sweep")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = tmp_path_factory.mktemp("three")
     text = folder / "text.txt"
     text.write_text("abc cab bad\nhid fig jig\nace dig\n" * 60)
-    return train_py(folder, "-m", "agg=attention,softmax,table", "seed=0", "logger=wandb", text=text)
+    given = [*QUICK, f"data.path={text}", f"paths.outputs={folder / 'outputs'}", "seed=0", "logger=wandb"]
+    with pytest.MonkeyPatch.context() as patch:
+        without_account(patch, folder)
+        patch.chdir(folder)
+        for agg in AGGS:
+            patch.setattr(sys, "argv", ["train.py", *given, f"agg={agg}"])
+            assert exit_code(main) == 0
+        wandb.teardown()
+    return Outcome(0, "", "", folder / "outputs")
 
 
 @pytest.fixture(scope="module")
-def runs(sweep: Outcome) -> list[WandbRun]:
-    return wandb_runs(sweep.outputs)
+def runs(done: Outcome) -> list[WandbRun]:
+    return wandb_runs(done.outputs)
 
 
-def test_without_key_and_terminal_every_run_trains_offline_and_one_line_says_how_to_sync(sweep: Outcome) -> None:
+@pytest.mark.slow  # its runs train in processes of their own
+def test_without_key_and_terminal_every_run_of_a_sweep_trains_offline_and_one_line_says_how_to_sync(
+    tmp_path: Path, text: Path
+) -> None:
+    sweep = train_py(tmp_path, "-m", f"agg={','.join(AGGS)}", "logger=wandb", text=text)
     assert sweep.code == 0, sweep.err
     *_, last = [line for line in sweep.out.splitlines() if "wandb sync" in line]
     where = sweep.outputs / "wandb" / "offline-run-*"
     assert last == f"W&B: 3 offline runs. To upload later: wandb sync {where}"
+    runs = wandb_runs(sweep.outputs)
+    assert len({run.id for run in runs}) == 3
+    assert [run.exit_code for run in runs] == [0, 0, 0]
 
 
 def test_a_run_without_key_says_why_it_is_offline_and_how_to_sync(tmp_path: Path, said: list[str]) -> None:
@@ -95,27 +119,27 @@ def test_a_run_without_key_says_why_it_is_offline_and_how_to_sync(tmp_path: Path
     assert Path(line.partition("wandb sync ")[2]).parent == tmp_path / "wandb"
 
 
-def test_every_job_of_a_sweep_is_a_run_of_its_own_and_is_finished(runs: list[WandbRun]) -> None:
+def test_every_job_is_a_run_of_its_own_and_is_finished(runs: list[WandbRun]) -> None:
     assert len({run.id for run in runs}) == 3
     assert [run.exit_code for run in runs] == [0, 0, 0]
 
 
 def test_a_run_is_found_by_name_experiment_strategy_and_tags(runs: list[WandbRun]) -> None:
-    for run, agg in zip(runs, ("attention", "softmax", "table"), strict=True):
+    for run, agg in zip(runs, AGGS, strict=True):
         assert (run.name, run.project, run.group, run.job_type) == (f"{agg}-seed0", "trilab", "default", agg)
         assert set(run.tags) == {agg, "default"}
 
 
-def test_the_config_is_the_one_in_the_folder_nested_and_resolved(sweep: Outcome, runs: list[WandbRun]) -> None:
-    for run, folder in zip(runs, sweep.runs, strict=True):
+def test_the_config_is_the_one_in_the_folder_nested_and_resolved(done: Outcome, runs: list[WandbRun]) -> None:
+    for run, folder in zip(runs, done.runs, strict=True):
         assert run.config == yaml.safe_load((folder / "config.yaml").read_text())
         assert run.config["agg"]["_target_"].startswith("trilab.agg.")
         assert run.config["seed"] == 0
     assert runs[0].config["agg"]["n_head"] == 1  # in YAML: ${model.n_head}
 
 
-def test_the_history_is_that_of_metrics_jsonl_on_the_axis_of_steps(sweep: Outcome, runs: list[WandbRun]) -> None:
-    for run, folder in zip(runs, sweep.runs, strict=True):
+def test_the_history_is_that_of_metrics_jsonl_on_the_axis_of_steps(done: Outcome, runs: list[WandbRun]) -> None:
+    for run, folder in zip(runs, done.runs, strict=True):
         for name in ("val/loss", "val/bits_per_char", "train/loss", "lr"):
             rows = [(row["trainer/global_step"], row[name]) for row in run.history if name in row]
             written = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -125,16 +149,16 @@ def test_the_history_is_that_of_metrics_jsonl_on_the_axis_of_steps(sweep: Outcom
     assert runs[0].metrics["val/loss"].step_metric == "trainer/global_step"
 
 
-def test_the_summary_holds_what_the_run_came_to(sweep: Outcome, runs: list[WandbRun]) -> None:
-    for run, folder in zip(runs, sweep.runs, strict=True):
+def test_the_summary_holds_what_the_run_came_to(done: Outcome, runs: list[WandbRun]) -> None:
+    for run, folder in zip(runs, done.runs, strict=True):
         told = json.loads((folder / "summary.json").read_text())
         for name in ("val_loss", "best_val_loss", "best_step", "steps", "n_params", "chars_per_second", "data"):
             assert run.summary[name] == told[name]
 
 
-def test_the_sample_is_a_table_and_the_weights_are_an_image(sweep: Outcome, runs: list[WandbRun]) -> None:
-    for run, folder in zip(runs, sweep.runs, strict=True):
-        [files] = (sweep.outputs / "wandb").glob(f"*{run.id}/files")
+def test_the_sample_is_a_table_and_the_weights_are_an_image(done: Outcome, runs: list[WandbRun]) -> None:
+    for run, folder in zip(runs, done.runs, strict=True):
+        [files] = (done.outputs / "wandb").glob(f"*{run.id}/files")
         [sample] = [row["sample/path"] for row in run.history if "sample/path" in row]
         assert json.loads((files / sample).read_text())["data"] == [["4", (folder / "sample.txt").read_text()]]
         [[picture]] = [row["weights/layer_0/filenames"] for row in run.history if "weights/layer_0/filenames" in row]
@@ -143,10 +167,10 @@ def test_the_sample_is_a_table_and_the_weights_are_an_image(sweep: Outcome, runs
             assert len(image.getcolors() or []) > 1
 
 
-def test_no_checkpoint_is_uploaded(sweep: Outcome, runs: list[WandbRun]) -> None:
+def test_no_checkpoint_is_uploaded(done: Outcome, runs: list[WandbRun]) -> None:
     for run in runs:
         assert run.artifacts == [f"run-{run.id}-sample"]
-    assert not list((sweep.outputs / "wandb").rglob("*.ckpt"))
+    assert not list((done.outputs / "wandb").rglob("*.ckpt"))
 
 
 def test_the_summary_keeps_the_lowest_validation_loss_not_the_last(tmp_path: Path) -> None:
@@ -162,7 +186,7 @@ def test_the_summary_keeps_the_lowest_validation_loss_not_the_last(tmp_path: Pat
     ("arguments", "error"),
     [
         (["optim.lr=1e30"], "Diverged"),
-        (["-m", "agg=attention", "agg.n_head=5"], "BadInput"),
+        pytest.param(["-m", "agg=attention", "agg.n_head=5"], "BadInput", marks=pytest.mark.slow),
     ],
 )
 def test_a_failed_run_is_finished_and_marked_failed(train: Train, arguments: list[str], error: str) -> None:
@@ -297,7 +321,7 @@ def a_run(
         job_type="sum",
         tags=["sum"],
         config=config,
-        memory=memory,
+        memory=memory or outputs / "wandb.json",
         step=step,
     )
 
@@ -360,12 +384,13 @@ from trilab.tracking import wandb_run
 
 began = time.time()
 with wandb_run(Path(sys.argv[1]), project="p", entity=None, mode="auto", name="n", group="g", job_type="j", tags=[],
-               config={}):
+               config={}, memory=Path(sys.argv[1]) / "wandb.json", step=0):
     print(time.time() - began)
 print(time.time())
 """
 
 
+@pytest.mark.slow  # it waits for that server
 def test_a_server_that_takes_calls_and_never_answers_costs_seconds(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
@@ -388,7 +413,7 @@ def test_a_server_that_takes_calls_and_never_answers_costs_seconds(tmp_path: Pat
 def test_a_server_lost_in_mid_run_holds_up_the_end_no_longer_than_said(
     server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking, "FINISH_TIMEOUT", 2)
+    monkeypatch.setattr(tracking, "FINISH_TIMEOUT", 1)
     web = server()
     with a_run(tmp_path) as logger:
         web.silent.set()
@@ -519,6 +544,45 @@ def test_under_an_agent_an_online_run_goes_on_under_the_agents_id(
     assert len(kept(memory)) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [(), ("trainer=ddp",)], ids=["one process", "two processes"])
+def test_a_training_that_is_stopped_and_goes_on_is_two_parts_that_miss_no_row(
+    tmp_path: Path, text: Path, processes: tuple[str, ...]
+) -> None:
+    given = ("logger=wandb", "trainer.max_steps=300", "trainer.val_every=50", "trainer.log_every=1", *processes)
+    with ThreadPoolExecutor() as aside:
+        stopped = aside.submit(train_py, tmp_path, *given, text=text)
+        while len(rows_in(tmp_path / "outputs")) < 70 and not stopped.done():
+            time.sleep(0.01)
+        [metrics] = (tmp_path / "outputs").glob("*/*/metrics.jsonl")
+        who = read_holder(metrics.parent)
+        assert who is not None
+        assert who.pid is not None
+        os.kill(who.pid, signal.SIGTERM)
+    assert stopped.result().code == 128 + signal.SIGTERM
+    done = train_py(tmp_path, *given, text=text)
+    assert done.code == 0, done.err
+    first, second = wandb_runs(done.outputs)  # not one for each process
+    assert (first.preempted, first.exit_code, second.exit_code) == (True, 1, 0)
+    stopped_at = second.config["from_step"]
+    assert second.config["continues"] == first.id
+    assert [part["id"] for part in kept(done.run / "wandb.json")] == [first.id, second.id]
+    written = rows_in(done.outputs)
+    for run, part in ((first, range(stopped_at + 1)), (second, range(stopped_at + 1, 301))):
+        steps = [row["trainer/global_step"] for row in run.history]
+        assert steps == sorted(steps)
+        for name in ("train/loss", "val/loss"):
+            told = [(row["trainer/global_step"], row[name]) for row in run.history if name in row]
+            assert told == [(row["step"], row[name]) for row in written if name in row and row["step"] in part]
+            assert told
+
+
+def rows_in(outputs: Path) -> list[dict[str, Any]]:
+    """Whole lines of the only metrics.jsonl, while it grows too."""
+    found = [path.read_text() for path in outputs.glob("*/*/metrics.jsonl")]
+    return [json.loads(line) for line in "".join(found).splitlines(keepends=True) if line.endswith("\n")]
+
+
 # What W&B may not hold up or end: its process dies, hangs, cannot begin; its disk is full.
 
 
@@ -595,7 +659,7 @@ from pathlib import Path
 def train(outputs):
     from trilab.tracking import wandb_run
     with wandb_run(outputs, project="p", entity=None, mode="offline", name="n", group="g", job_type="j", tags=[],
-                   config={}) as logger:
+                   config={}, memory=outputs / f"{os.getpid()}.json", step=0) as logger:
         logger.log_metrics({"a": 1.0}, step=1)
     print(Path(f"/proc/self/task/{os.getpid()}/children").read_text().strip(), flush=True)
     os._exit(0)

@@ -20,20 +20,25 @@ def replacing(target: Path, *, previous: Path | None = None) -> Iterator[IO[byte
         target: the file to replace or to make.
         previous: what the target was until then is kept under this name, in the same folder.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=PARTIAL)
+    partial: Path | None = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=PARTIAL)
+        partial = Path(name)
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(partial).chmod(0o666 & ~_umask())  # mkstemp's own mode would hide it from everybody else
+        partial.chmod(0o666 & ~_umask())  # mkstemp's own mode would hide it from everybody else
         if previous is not None and target.exists():
             target.replace(previous)
-        Path(partial).replace(target)
+        partial.replace(target)
         _sync(target.parent)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
+    except BaseException as error:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(target)  # a write knows no name, and the partial's tells nobody anything
         raise
 
 

@@ -226,6 +226,13 @@ def _in_range(config: Config) -> None:
     for name, value in at_least_one.items():
         if value < 1:
             raise BadInput(f"{name}={value} must be at least 1.")
+    shares = config.trainer.accumulate * config.trainer.devices * config.trainer.num_nodes
+    if config.data.batch_size % shares:  # also keeps the number of processes within that of windows
+        raise BadInput(
+            f"data.batch_size={config.data.batch_size} cannot be dealt evenly to {config.trainer.devices} processes on "
+            f"{config.trainer.num_nodes} machines in {config.trainer.accumulate} accumulated micro-batches: make it a "
+            f"multiple of {shares}."
+        )
     if config.trainer.checkpoint_minutes is not None and not config.trainer.checkpoint_minutes > 0:
         raise BadInput(
             f"trainer.checkpoint_minutes={config.trainer.checkpoint_minutes} must be above 0, or null to save by steps "

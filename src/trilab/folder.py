@@ -27,11 +27,13 @@ from trilab.cluster import Place, place
 from trilab.config import Config, save
 from trilab.errors import BadInput
 from trilab.lock import held
-from trilab.outcome import Outcome, described, outcome_of
+from trilab.outcome import Outcome, lost, outcome_of
 from trilab.processes import train_in_processes
 from trilab.stopping import Stopped
 
 log = logging.getLogger("trilab")
+record = logging.getLogger("trilab.record")  # what goes into the run's log and to nobody else
+record.propagate = False
 
 AGAIN = ("force", "retry")  # keys that ask for what has been done already
 
@@ -118,7 +120,8 @@ def attend(
             if outcome.status == "stopped" or (outcome.status == "refused" and alone):
                 return _result(outcome, alone=alone)
             return _result(
-                _written_down(outcome, {**known, "seconds": time.time() - began}, config, folder), alone=alone
+                _written_down(outcome, {**known, "seconds": time.time() - began}, config, folder, alone=alone),
+                alone=alone,
             )
 
 
@@ -211,7 +214,7 @@ def _result(outcome: Outcome, *, alone: bool) -> dict[str, Any]:
     raise RunFailed(outcome.said)
 
 
-def _written_down(outcome: Outcome, known: dict[str, Any], config: Config, folder: Path) -> Outcome:
+def _written_down(outcome: Outcome, known: dict[str, Any], config: Config, folder: Path, *, alone: bool) -> Outcome:
     """Write summary.json.
 
     Returns:
@@ -223,15 +226,16 @@ def _written_down(outcome: Outcome, known: dict[str, Any], config: Config, folde
         if outcome.error:
             # only where a run itself is at fault does the place in its code say more than the words
             words = outcome.error["traceback"] if outcome.status == "failed" else outcome.said
-            log.error("%s %s:\n%s", folder, status, words)
+            (log if alone and status == "failed" else record).error("%s %s:\n%s", folder, status, words)
         try:
             if not (folder / "config.yaml").exists():  # it ended before it could write down what it trains
                 save(config, folder / "config.yaml")
             with replacing(folder / "summary.json") as file:
                 file.write(json.dumps(summary, indent=2).encode())
         except OSError as error:
-            log.error("%s: summary.json could not be written: %s. The same command does it again.", folder, error)
-            return outcome if outcome.error else Outcome("interrupted", error=described(error), said=str(error))
+            unwritten = lost(f"{folder / 'summary.json'}: {error.strerror}", error)
+            record.error("%s", unwritten.said)
+            return outcome if outcome.error else unwritten
     return replace(outcome, measured=summary)
 
 
@@ -272,6 +276,11 @@ def _remove(path: Path) -> None:
 class _Quiet(logging.FileHandler):
     """A file that is done without where it cannot be written: whoever else writes to that disk says so."""
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or none where the file cannot even be made."""
+        with suppress(OSError):
+            super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Say nothing."""
 
@@ -284,7 +293,7 @@ def _logged_to(path: Path | None) -> Iterator[None]:
         return
     handler = _Quiet(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    loggers = [log, logging.getLogger("lightning.pytorch"), logging.getLogger("py.warnings")]
+    loggers = [log, record, logging.getLogger("lightning.pytorch"), logging.getLogger("py.warnings")]
     logging.captureWarnings(True)
     log.setLevel(logging.INFO)
     for logger in loggers:

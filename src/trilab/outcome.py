@@ -48,8 +48,8 @@ def outcome_of(train: Callable[[], dict[str, Any]]) -> Outcome:
     except (Exception, SystemExit) as error:
         if _lost_another(error):
             return lost(f"the connection to another process broke ({_first_line(error)})", error)
-        if _met_a_fault_of_the_machine(error):
-            return lost(_first_line(error), error)
+        if fault := _fault_of_the_machine(error):
+            return lost(f"{fault.filename or 'a file'}: {fault.strerror}", error)
         return Outcome("failed", error=described(error), said=f"{type(error).__name__}: {error}")
 
 
@@ -81,8 +81,9 @@ def _lost_another(error: BaseException) -> bool:
     )
 
 
-def _met_a_fault_of_the_machine(error: BaseException) -> bool:
-    return any(isinstance(link, OSError) and link.errno in FAULTS_OF_THE_MACHINE for link in _chain(error))
+def _fault_of_the_machine(error: BaseException) -> OSError | None:
+    faults = (link for link in _chain(error) if isinstance(link, OSError) and link.errno in FAULTS_OF_THE_MACHINE)
+    return next(faults, None)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

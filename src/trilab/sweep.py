@@ -209,7 +209,8 @@ def _plan(runs: Mapping[Path, Config]) -> None:
     """Add a line for each run to its experiment's planned.jsonl, so that others can tell what is left."""
     for folder, config in runs.items():
         line = {"run": folder.name, "label": config.name, "seed": config.seed, "max_steps": config.trainer.max_steps}
-        with (folder.parent / "planned.jsonl").open("ab", buffering=0) as file:  # one write a line: others add too
+        # one write a line: others add too; on a full disk the runs themselves say so
+        with suppress(OSError), (folder.parent / "planned.jsonl").open("ab", buffering=0) as file:
             file.write(json.dumps(line).encode() + b"\n")
 
 

@@ -1,5 +1,6 @@
 """config.trainer → Lightning's Trainer: devices, processes, precision."""
 
+import logging
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,6 +18,8 @@ from trilab import config
 from trilab.checkpoint import AtomicCheckpoints
 from trilab.errors import BadInput
 from trilab.sharding import Sharded
+
+log = logging.getLogger("trilab")
 
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true", "bf16-true")
@@ -83,12 +86,15 @@ def _check(wanted: config.Trainer) -> None:
             f"trainer.precision={wanted.precision} does not go with trainer.strategy=fsdp: "
             f"{' or '.join(SHARDED_PRECISIONS)}. Use trainer.strategy=ddp, or another precision."
         )
-    device = _device(wanted)
-    there = (os.cpu_count() or 1) if device == "cpu" else torch.accelerator.device_count()
-    what = "CPU core" if device == "cpu" else "GPU"
+    if _device(wanted) == "cpu":
+        cores = os.cpu_count() or 1
+        if wanted.devices * wanted.num_nodes > 1 and wanted.devices > cores:
+            log.warning("trainer.devices=%s processes share %s CPU cores.", wanted.devices, cores)
+        return
+    there = torch.accelerator.device_count()
     if wanted.devices > there:
         raise BadInput(
-            f"trainer.devices={wanted.devices} is more than the {there} {what}{'s' * (there != 1)} of this machine. "
+            f"trainer.devices={wanted.devices} is more than the {there} GPU{'s' * (there != 1)} of this machine. "
             f"Set trainer.devices to {there} or less, or trainer.num_nodes to use more machines."
             if there
             else f"trainer.accelerator={wanted.accelerator}: this machine has no GPU that torch can use. "

@@ -1,10 +1,20 @@
 """The cluster that these tests run on, brought up once; a machine that cannot have it skips them and says why."""
 
+import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from . import namespaces, slurm
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small text, the same file for all tests, so that they can share what was trained on it."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("".join(random.Random(0).choices("abcdefghij \n", k=2200)))
+    return path
 
 
 @pytest.fixture(scope="session", name="slurm")

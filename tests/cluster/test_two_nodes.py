@@ -1,6 +1,7 @@
 """Two nodes train one run; a link that is cut ends both with an error, and the same commands go on from there."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,12 +14,15 @@ import pytest
 
 from ..conftest import QUICK, ROOT
 from . import remains
+from .background import at_step
 from .namespaces import Link, Node
-from .slurm import until
 
 pytestmark = pytest.mark.cluster
 
-STEPS = 400
+SAYS_SO = (
+    r"(?m)^Interrupted: the connection to another process broke \(.+\)\. The same command goes on from .+ checkpoint\.$"
+)
+STEPS = 250
 RUN = (
     "agg=attention",
     "seed=0",
@@ -45,13 +49,16 @@ def test_a_cut_link_ends_both_nodes_with_an_error_and_the_same_commands_go_on(
     link: Link, tmp_path: Path, text: Path
 ) -> None:
     with _both(link, tmp_path / "cut", text) as nodes:
-        run = _at_step(tmp_path / "cut", 70)
+        run = at_step(tmp_path / "cut", 70)
         link.cut()
         cut = time.monotonic()
         broken = _ended(nodes)
     assert time.monotonic() - cut < 60
     for node in broken:
         assert node.code != 0, node.said
+        ours = node.said.partition("torch/distributed/elastic/")[0]  # what follows is torchrun's own report
+        assert re.search(SAYS_SO, ours), node.said
+        assert "Traceback" not in ours, node.said
     assert remains.summary(run)["status"] == "interrupted"
     seen = remains.step(run)
     assert 0 < seen < STEPS
@@ -61,7 +68,7 @@ def test_a_cut_link_ends_both_nodes_with_an_error_and_the_same_commands_go_on(
         with _both(link, folder, text) as nodes:
             for node in _ended(nodes):
                 assert node.code == 0, node.said
-    assert remains.of(run) == remains.of(_at_step(tmp_path / "whole", STEPS))
+    assert remains.of(run) == remains.of(at_step(tmp_path / "whole", STEPS))
 
 
 @contextmanager
@@ -99,11 +106,3 @@ def _started(node: Node, number: int, master: str, folder: Path, text: Path) -> 
 def _ended(nodes: list[subprocess.Popen[str]]) -> list[Ended]:
     said = [node.communicate(timeout=120)[0] for node in nodes]
     return [Ended(node.returncode, words) for node, words in zip(nodes, said, strict=True)]
-
-
-def _at_step(folder: Path, step: int) -> Path:
-    """The folder of the only run, once it has come so far."""
-    runs = folder / "outputs" / "default"
-    until(lambda: any(remains.step(run) >= step for run in runs.glob("attention-*")), f"step {step}", seconds=90)
-    [run] = runs.glob("attention-*")
-    return run
