@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,21 @@ class Fails(SoftmaxMean):
             raise RuntimeError("as asked")
         if how == "exit":
             sys.exit(0)
+"""
+
+
+KILLS = """
+import os
+from pathlib import Path
+from trilab.agg.softmax import SoftmaxMean
+
+class Kills(SoftmaxMean):
+    def __init__(self, n_embd: int, block_size: int, *, how: str) -> None:
+        super().__init__(n_embd, block_size)
+        if how == "kill" and Path("kill").exists():
+            os.kill(os.getpid(), 9)
+        if how == "exit" and Path("kill").exists():
+            os._exit(3)
 """
 
 
@@ -156,6 +172,41 @@ def test_a_run_has_the_same_bits_as_a_job_of_submitit(train: Train, tmp_path: Pa
     found = {run.parent.name: s["val_loss"] for run, s in zip(job.runs, summaries(job), strict=True)}
     assert found.keys() == {"alone", "job"}
     assert found["alone"] == found["job"]
+
+
+@pytest.mark.slow
+def test_two_sweeps_at_once_share_an_experiment_and_train_each_run_once(tmp_path: Path, text: Path) -> None:
+    def sweep(aggs: str) -> Outcome:
+        return train_py(tmp_path, "-m", f"agg={aggs}", "seed=0,1", "trainer.max_steps=300", text=text, timeout=300)
+
+    with ThreadPoolExecutor() as beside:
+        one, two = beside.map(sweep, ("none,softmax,table", "table,softmax"))
+    assert (one.code, two.code) == (0, 0), one.err + two.err
+    assert len(one.runs) == 6
+    for run in one.runs:
+        steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert steps == sorted(steps)
+        assert (run / "log").read_text().count("causality:") == 1  # begun once
+    assert "default: 6 finished" in one.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_a_killed_run_of_a_sweep_is_one_that_has_not_finished_and_goes_on(
+    tmp_path: Path, text: Path, launcher: str
+) -> None:
+    (tmp_path / "kills.py").write_text(KILLS)
+    (tmp_path / "kill").touch()
+    command = ("-m", "agg._target_=kills.Kills", "+agg.how=not,kill,exit,never", f"hydra/launcher={launcher}")
+    done = train_py(tmp_path, *command, text=text)
+    assert done.code == 1
+    assert sorted(str(summary["status"]) for summary in summaries(done)) == [
+        *("finished", "finished", "interrupted", "interrupted")
+    ]
+    assert "its process was killed by SIGKILL (out of memory?)" in done.out
+    assert "its process ended with exit code 3" in done.out
+    (tmp_path / "kill").unlink()
+    assert train_py(tmp_path, *command, text=text).code == 0
 
 
 @pytest.mark.slow

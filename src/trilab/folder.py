@@ -100,7 +100,8 @@ def attend(
     if config.force and config.ckpt:
         raise BadInput(f"force=true trains anew and ckpt={config.ckpt} goes on from there: give one of them.")
     here = place(config.trainer.num_nodes, config.trainer.devices, os.environ)
-    if not here.leads:  # another process holds the folder, and writes
+    if not here.leads:  # another process holds the folder, writes, and tells
+        log.setLevel(logging.ERROR)
         done = _passed_over(config, folder)
         return done or _result(_trained(config, folder, here, console=None, alone=alone, lock=None), alone=alone)
     with held(folder, sweep=sweep) as lock:

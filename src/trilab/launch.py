@@ -47,6 +47,8 @@ def main() -> None:
         if sweep.current is not None:
             unfinished = sweep.current.end()
             code = code or unfinished
+            if sweep.current.folders:  # what one of them met meanwhile is nothing any more if it has finished
+                _errors.clear()
         if signum := stopping.wished():  # also where all ended well in spite of it
             code = 128 + signum
     finally:
