@@ -4,7 +4,7 @@ import errno
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from trilab.errors import BadInput
@@ -35,6 +35,8 @@ class Outcome:
     said: str = ""
     """The error's own words, all of them."""
     signal: int = signal.SIGTERM
+    follows: bool = False
+    """It was interrupted because another process of the run ended."""
 
 
 def outcome_of(train: Callable[[], dict[str, Any]]) -> Outcome:
@@ -47,7 +49,8 @@ def outcome_of(train: Callable[[], dict[str, Any]]) -> Outcome:
         return Outcome("refused", error=described(error), said=str(error))
     except (Exception, SystemExit) as error:
         if _lost_another(error):
-            return lost(f"the connection to another process broke ({_first_line(error)})", error)
+            why = f"the connection to another process broke ({_first_line(error)})"
+            return replace(lost(why, error), follows=True)
         if fault := _fault_of_the_machine(error):
             return lost(f"{fault.filename or 'a file'}: {fault.strerror}", error)
         return Outcome("failed", error=described(error), said=f"{type(error).__name__}: {error}")

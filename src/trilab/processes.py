@@ -158,7 +158,7 @@ def _worst(outcomes: Sequence[Outcome]) -> Outcome:
     order = ["refused", "failed", "interrupted", "stopped", "finished"]
     if stopping.wished():  # who asks for an end hears that it came, whatever some met on the way
         order.insert(2, order.pop(3))
-    return min(outcomes, key=lambda outcome: order.index(outcome.status))
+    return min(outcomes, key=lambda outcome: (order.index(outcome.status), outcome.follows))
 
 
 def _work(
