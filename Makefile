@@ -44,7 +44,7 @@ test-slow: $(DONE) ## the tests that train in earnest
 test-cluster: $(DONE) ## the tests on a SLURM of their own and on two nodes; needs root, slurm-wlm, munge, iproute2
 	$(PYTEST) -n 0 -m cluster
 
-soak: $(DONE) ## kill trainings at fifty random moments; their results go into docs/reliability.md (half an hour or so)
+soak: $(DONE) ## kill trainings at fifty random moments; their results go into docs/reliability.md (about 20 minutes)
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m tests.soak --page docs/reliability.md
 
 lint: $(DONE) ## style, types and walls, changing nothing

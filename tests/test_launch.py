@@ -1,6 +1,7 @@
 """train.py as a user meets it: one run, knobs, wrong input."""
 
 import json
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -266,14 +267,30 @@ def test_a_run_that_is_told_to_stop_saves_its_step_and_the_same_command_finishes
 def test_a_sweep_that_is_told_to_stop_stops_before_its_next_run(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "stops.py").write_text("import os" + STOPS.replace("os.getpid()", "int(os.environ['SWEEP'])"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SIGNUM", str(int(signal.SIGTERM)))
+    monkeypatch.setenv("SWEEP", str(os.getpid()))
+    (tmp_path / "break").write_text("1")
+    stopped = train("-m", "agg._target_=stops.Breaks", "seed=0,1,2", "trainer.max_steps=2000")
+    assert stopped.code == 143
+    assert len(stopped.runs) == 1
+    assert "3 of 3 runs did not finish: " in stopped.out
+
+
+def test_a_signal_to_one_run_of_a_sweep_ends_that_run_alone(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "stops.py").write_text("import os" + STOPS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("SIGNUM", str(int(signal.SIGTERM)))
     (tmp_path / "break").write_text("2")
-    stopped = train("-m", "agg._target_=stops.Breaks", "seed=0,1,2")
-    assert stopped.code == 143
-    assert len(stopped.runs) == 1
-    assert "3 of 3 runs did not finish: " in stopped.out
+    done = train("-m", "agg._target_=stops.Breaks", "seed=0,1")
+    assert done.code == 1
+    assert sorted(str(summary(run)["status"]) for run in done.runs) == ["finished", "interrupted"]
+    assert "INTERRUPTED: Lost: its process was told to stop by SIGTERM" in done.out
+    (tmp_path / "break").unlink()
+    assert train("-m", "agg._target_=stops.Breaks", "seed=0,1").code == 0
 
 
 def broken_off(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *command: str) -> Outcome:

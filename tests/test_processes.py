@@ -86,3 +86,18 @@ def test_a_process_that_breaks_ends_all_and_the_run_is_recorded_as_failed(
     else:
         assert summary["status"] == "interrupted"
         assert "SIGKILL" in summary["error"]["message"]
+
+
+@pytest.mark.slow
+def test_processes_agree_on_what_is_best_also_where_the_best_so_far_is_lost(tmp_path: Path, text: Path) -> None:
+    command = ("agg=attention", "optim.lr=0.5", "trainer.val_every=2", "trainer.timeout=30")
+    first = train_py(tmp_path, *command, "trainer.max_steps=8", "experiment_name=first", text=text)
+    [run] = first.outputs.glob("first/*/")
+    alone = tmp_path / "alone.ckpt"
+    alone.write_bytes((run / "checkpoints" / "last.ckpt").read_bytes())
+    more = train_py(
+        tmp_path, *command, "trainer=ddp", "trainer.max_steps=20", f"ckpt={alone}", "experiment_name=more", text=text
+    )
+    assert more.code == 0, more.err
+    [run] = more.outputs.glob("more/*/")
+    assert json.loads((run / "summary.json").read_text())["best_step"] > 8

@@ -97,3 +97,31 @@ def test_what_a_killed_process_had_half_written_is_removed(train: Train) -> None
     assert train(*COMMAND).code == 0
     assert not list(run.rglob("*.partial"))
     assert results(run) == came_to
+
+
+def test_more_steps_are_refused_where_the_rate_depends_on_how_many_there_are(train: Train) -> None:
+    first = train("optim=cosine", "optim.warmup_steps=0", "trainer.max_steps=2")
+    ckpt = f"ckpt={first.run / 'checkpoints' / 'last.ckpt'}"
+    refused = train("optim=cosine", "optim.warmup_steps=0", "trainer.max_steps=4", ckpt)
+    assert refused.code == 2
+    assert "trainer.max_steps was 2 and is now 4" in refused.err
+
+
+def test_more_steps_at_a_constant_rate_end_as_if_they_had_been_asked_for_at_once(train: Train) -> None:
+    first = train("agg=attention", "trainer.max_steps=2", "experiment_name=first")
+    ckpt = f"ckpt={first.run / 'checkpoints' / 'last.ckpt'}"
+    assert train("agg=attention", "trainer.max_steps=4", "experiment_name=more", ckpt).code == 0
+    whole = train("agg=attention", "trainer.max_steps=4", "experiment_name=whole")
+    [[more], [once]] = ([*whole.outputs.glob(f"{name}/*/")] for name in ("more", "whole"))
+    assert more.name == once.name
+    assert results(more)[2] == results(once)[2]
+
+
+def test_an_own_best_checkpoint_that_is_damaged_is_told_and_looked_for_anew(train: Train) -> None:
+    run, _ = unfinished(train)
+    (run / "checkpoints" / "last.ckpt").unlink()
+    cut_off(run / "checkpoints" / "best.ckpt", train)
+    again = train(*COMMAND)
+    assert again.code == 0, again.err
+    assert f"{run / 'checkpoints' / 'best.ckpt'} is not a readable checkpoint" in again.out
+    assert load(run / "checkpoints" / "best.ckpt")["trilab"]["step"] == 6

@@ -104,12 +104,10 @@ def attend(
         log.setLevel(logging.ERROR)
         done = _passed_over(config, folder)
         return done or _result(_trained(config, folder, here, console=None, alone=alone, lock=None), alone=alone)
+    if done := _passed_over(config, folder):  # also where nothing can be written
+        return done
     with held(folder, sweep=sweep) as lock:
-        done = _passed_over(config, folder)
-        if done:
-            log.info("Finished already, nothing to do (force=true trains it anew).")
-            if done.get("code") != _code(config):
-                log.warning("It was trained by other code, or another version of it, than there is now.")
+        if done := _passed_over(config, folder):  # while this waited for the lock
             return done
         for name in ("summary.json", *(("checkpoints", "metrics.jsonl", "log", "console.log") if config.force else ())):
             _remove(folder / name)
@@ -144,6 +142,9 @@ def _passed_over(config: Config, folder: Path) -> dict[str, Any] | None:
     if before.get("status") != "finished":
         return None
     _not_trained_blindly(config, before)
+    log.info("Finished already, nothing to do (force=true trains it anew).")
+    if before.get("code") != _code(config):
+        log.warning("It was trained by other code, or another version of it, than there is now.")
     return before
 
 

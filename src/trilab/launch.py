@@ -28,6 +28,8 @@ from trilab.stopping import Stopped
 
 log = logging.getLogger("trilab")
 
+AT_ONCE = "Stopped at once. The same command goes on from the last checkpoint."
+
 
 # What ended runs in this process. Hydra would print a line of its own before an exception that it lets through.
 _errors: list[BadInput | RunFailed] = []
@@ -37,25 +39,36 @@ OmegaConf.register_new_resolver("keys_in_words", lambda *, _root_: keys_in_words
 
 
 def main() -> None:
-    """Train one run, or with -m a sweep; `--help` tells the rest. Exit code 0, 1 (a run failed) or 2 (bad input)."""
+    """Train one run, or with -m a sweep; `--help` tells the rest.
+
+    Exit code 0, 1 (a run did not finish), 2 (bad input), or 128 and the number of the signal that stopped it.
+    """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra's errors through: they are told here, in one line
     speak()
     _forget()
     stopping.listen()
     try:
         code = _launch()
-        if sweep.current is not None:
-            unfinished = sweep.current.end()
-            code = code or unfinished
-            if sweep.current.folders:  # what one of them met meanwhile is nothing any more if it has finished
-                _errors.clear()
+        unfinished = _end_sweep()
+        code = code or unfinished
         if signum := stopping.wished():  # also where all ended well in spite of it
             code = 128 + signum
+    except KeyboardInterrupt:
+        code = _say(AT_ONCE, 130)
     finally:
         stopping.unlisten()
     code = code or int(bool(_errors))
     if code:
         sys.exit(code)
+
+
+def _end_sweep() -> int:
+    if sweep.current is None:
+        return 0
+    unfinished = sweep.current.end()
+    if sweep.current.folders:  # what one of them met meanwhile is nothing any more if it has finished
+        _errors.clear()
+    return unfinished
 
 
 def _launch() -> int:
@@ -84,7 +97,7 @@ def _launch() -> int:
     except Stopped as stopped:
         return _say(f"Stopped by {stopped.signal.name}. {_what_goes_on()}", stopped.exit_code)
     except KeyboardInterrupt:
-        return _say("Stopped at once. The same command goes on from the last checkpoint.", 130)
+        return _say(AT_ONCE, 130)
     return 0
 
 
@@ -126,7 +139,9 @@ def job(config: DictConfig) -> float | None:
         if stopped.signal in (signal.SIGUSR1, signal.SIGUSR2):
             stopping.unlisten()
             requeue(os.environ)
-        if sweep.current is None and sweep.launched_by():
+        if sweep.current is None and (launcher := sweep.launched_by()):
+            if os.getppid() != launcher:
+                os._exit(stopped.exit_code)  # it is gone, and its worker would wait for it for ever
             return None  # a worker's: the process that launched the sweep ends it
         if "SUBMITIT_EXECUTOR" in os.environ:
             sys.exit(stopped.exit_code)

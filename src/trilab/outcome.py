@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from trilab.errors import BadInput
-from trilab.stopping import Stopped
+from trilab.stopping import Stopped, wished
 
 # What a machine does to a run, not a run to itself: tried again later, the same step can go well.
 FAULTS_OF_THE_MACHINE = frozenset(
@@ -40,20 +40,25 @@ class Outcome:
 
 
 def outcome_of(train: Callable[[], dict[str, Any]]) -> Outcome:
-    """Run a training and tell how it ended; only Ctrl-C pressed twice comes through."""
+    """Run a training and tell how it ended; only Ctrl-C pressed twice comes through.
+
+    What a user's class raises can be anything.
+    """
     try:
         return Outcome("finished", measured=train())
     except Stopped as stopped:
         return Outcome("stopped", signal=stopped.signal)
     except BadInput as error:
         return Outcome("refused", error=described(error), said=str(error))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and wished():
+            raise
         if _lost_another(error):
             why = f"the connection to another process broke ({_first_line(error)})"
             return replace(lost(why, error), follows=True)
         if fault := _fault_of_the_machine(error):
             return lost(f"{fault.filename or 'a file'}: {fault.strerror}", error)
-        return Outcome("failed", error=described(error), said=f"{type(error).__name__}: {error}")
+        return Outcome("failed", error=described(error), said=f"{type(error).__name__}: {_words(error)}")
 
 
 def described(error: BaseException) -> dict[str, str]:
@@ -73,7 +78,14 @@ def lost(why: str, error: BaseException | None = None) -> Outcome:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+    return _words(error).strip().partition("\n")[0]
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # its own words cannot be made
+        return "(without words)"
 
 
 def _lost_another(error: BaseException) -> bool:

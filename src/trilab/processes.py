@@ -24,8 +24,8 @@ from trilab import stopping
 from trilab.outcome import Outcome, lost, outcome_of
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-# Seconds in which the others may end by themselves when one has ended badly, or has stopped; then they are killed.
-LAST_WORDS = {"stopped": 60.0, "refused": 5.0, "failed": 5.0, "interrupted": 5.0}
+# Seconds in which the others may end by themselves when one has ended in this way; then they are killed.
+LAST_WORDS = {"finished": 600.0, "stopped": 60.0, "refused": 5.0, "failed": 5.0, "interrupted": 5.0}
 
 Train = Callable[[], dict[str, Any]]
 
@@ -150,7 +150,7 @@ def _awaited(processes: Sequence[_Process]) -> list[Outcome]:
             if process.waitable in ready:
                 process.read()
                 assert process.outcome is not None
-                deadline = min(deadline, time.monotonic() + LAST_WORDS.get(process.outcome.status, math.inf))
+                deadline = min(deadline, time.monotonic() + LAST_WORDS[process.outcome.status])
 
 
 def _worst(outcomes: Sequence[Outcome]) -> Outcome:
@@ -158,7 +158,10 @@ def _worst(outcomes: Sequence[Outcome]) -> Outcome:
     order = ["refused", "failed", "interrupted", "stopped", "finished"]
     if stopping.wished():  # who asks for an end hears that it came, whatever some met on the way
         order.insert(2, order.pop(3))
-    return min(outcomes, key=lambda outcome: (order.index(outcome.status), outcome.follows))
+    worst = min(outcomes, key=lambda outcome: (order.index(outcome.status), outcome.follows))
+    if worst.status == "stopped" and not stopping.wished():  # somebody has told the process alone
+        return lost(f"its process was told to stop by {signal.Signals(worst.signal).name}")
+    return worst
 
 
 def _work(

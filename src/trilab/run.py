@@ -40,6 +40,9 @@ from trilab.vocabulary import Vocabulary
 
 log = logging.getLogger("trilab")
 
+# keys of the trainer that change a result by rounding alone
+TO_ROUNDING = ("accelerator", "accumulate", "devices", "num_nodes", "strategy")
+
 
 @dataclass(frozen=True)
 class Job:
@@ -85,6 +88,8 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
                 raise
         raise
     step = job.resume[1] if job.resume else 0
+    best = _best_so_far(job.resume[0], folder / "checkpoints") if job.resume else None
+    job.learner.best_is_lost = job.resume is not None and best is None  # for every process: they save it together
     with ExitStack() as closing:
         loggers: list[Logger] = []
         if first:
@@ -92,7 +97,7 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
                 loggers.append(closing.enter_context(_tracked(job.config, folder, step)))
             save(job.config, folder / "config.yaml")
             if job.resume:
-                _take_over(job.resume[0], folder / "checkpoints", job.learner)
+                _take_over(job.resume[0], best, folder / "checkpoints")
             metrics = MetricsFile(folder / "metrics.jsonl", step)
             closing.callback(metrics.close)
             loggers.append(metrics)
@@ -294,6 +299,8 @@ def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int]
         for reason in refused:
             log.warning("%s", reason)
         log.info("Goes on from step %s (%s).", f"{found[1]:,}", path)
+        if config.ckpt:
+            log.info("It is further than ckpt=%s, which is not used.", config.ckpt)
         return found
     if refused:
         raise BadInput(f"{' '.join(refused)} No other checkpoint of this run is there: force=true trains it anew.")
@@ -312,8 +319,10 @@ def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> t
             f"ckpt={path} has another vocabulary: {len(content['vocabulary'])} characters, "
             f"{data.corpus.origin} has {len(data.vocabulary)}. Go on with the text it was trained on."
         )
-    # how long and on what may change between two parts of a training, what is trained may not
-    other = [line for line in differences(content["config"], config.tree) if not line.startswith("trainer.")]
+    # on what it trains may change between two parts, and how long where the rate does not depend on it
+    may_change = TO_ROUNDING if bind(config.optim, "optim")().schedule != "constant" else (*TO_ROUNDING, "max_steps")
+    allowed = tuple(f"trainer.{key} " for key in may_change)
+    other = [line for line in differences(content["config"], config.tree) if not line.startswith(allowed)]
     if other:
         raise BadInput(f"ckpt={path} belongs to another run: {'; '.join(other)}. Set these as they were.")
     if content["step"] >= config.trainer.max_steps and not own:  # its own was stopped between last step and summary
@@ -324,19 +333,28 @@ def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> t
     return path, content["step"]
 
 
-def _take_over(resumed: Path, kept: Path, learner: Learner) -> None:
-    """Have what belongs to the checkpoint that is gone on from in this run's own folder, and nothing else."""
+def _best_so_far(resumed: Path, kept: Path) -> Path | None:
+    """The best checkpoint that belongs to the one that is gone on from; None, with a word, where it is lost."""
     best = resumed.with_name("best.ckpt")
-    if resumed.parent.resolve() == kept.resolve():
-        if resumed.name == "previous.ckpt" and (kept / "last.ckpt").exists():  # which nothing could be read from
-            (kept / "last.ckpt").replace(kept / "damaged.ckpt")
-        return
     wanted = checkpoint.load(resumed)["trilab"]["best"]
-    if best.is_file() and checkpoint.load(best)["trilab"]["best"] == wanted:
-        with replacing(kept / "best.ckpt") as file:
-            file.write(best.read_bytes())
-    else:
-        learner.best_is_lost = True
+    try:
+        found = checkpoint.load(best)["trilab"]["best"]
+    except BadInput as error:
+        if wanted["step"]:
+            log.warning("%s The best is looked for anew.", error)
+        return None
+    ours = resumed.parent.resolve() == kept.resolve()  # then it may also be a better one, which comes again
+    return best if found == wanted or ours else None
+
+
+def _take_over(resumed: Path, best: Path | None, kept: Path) -> None:
+    """Have what belongs to the checkpoint that is gone on from in this run's own folder, and nothing else."""
+    if resumed.parent.resolve() != kept.resolve():
+        if best:
+            with replacing(kept / "best.ckpt") as file:
+                file.write(best.read_bytes())
+    elif resumed.name == "previous.ckpt" and (kept / "last.ckpt").exists():  # which nothing could be read from
+        (kept / "last.ckpt").replace(kept / "damaged.ckpt")
 
 
 def _tracked(config: Config, folder: Path, step: int) -> AbstractContextManager[Any]:
@@ -360,9 +378,9 @@ def _tracked(config: Config, folder: Path, step: int) -> AbstractContextManager[
 @contextmanager
 def _lightning_quiet() -> Iterator[None]:
     """Hold back what Lightning says of choices made here on purpose; every other warning goes through."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
+    levels = {name: logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.WARNING)
     with warnings.catch_warnings():
         for message in (
             ".*does not have many workers.*",  # windows are cut where the tokens live: there is nothing to load
@@ -370,11 +388,11 @@ def _lightning_quiet() -> Iterator[None]:
             ".*GPU available but not used.*",  # accelerator=cpu was asked for
             ".*`srun` command.*",  # who is who among the processes is ours to say, on a cluster too
             ".*LeafSpec.*",  # Lightning's own use of a deprecated torch name
-            ".*`srun` command is available.*",  # who starts the processes is settled before Lightning is asked
             ".*returned a view tensor.*",  # fsdp: no block changes what it is given in place
         ):
             warnings.filterwarnings("ignore", message)
         try:
             yield
         finally:
-            logger.setLevel(level)
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import platform
 import signal
 import sys
 import threading
@@ -154,8 +155,16 @@ class Sweep:
 
     def _elsewhere(self) -> dict[Path, Holder]:
         """Runs of this sweep that another sweep trains."""
-        found = {folder: read_holder(folder) for folder in self.folders if not is_finished(folder)}
-        return {f: who for f, who in found.items() if who and not who.is_gone and who.sweep not in (None, os.getpid())}
+        now, here = time.time(), platform.node()
+        found: dict[Path, Holder] = {}
+        for folder in self.folders:
+            who = None if is_finished(folder) else read_holder(folder)
+            if who and who.sweep not in (None, os.getpid()):
+                metrics = folder / "metrics.jsonl"
+                last_write = metrics.stat().st_mtime if metrics.exists() else 0.0
+                if who.holds(here=here, last_write=last_write, pace=None, now=now):
+                    found[folder] = who
+        return found
 
     def _wait_for_others(self) -> None:
         told: set[Path] = set()
