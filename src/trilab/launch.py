@@ -24,6 +24,7 @@ from trilab.config import read
 from trilab.errors import BadInput
 from trilab.folder import RunFailed, attend, speak
 from trilab.help import keys_in_words
+from trilab.lock import Held
 from trilab.stopping import Stopped
 
 log = logging.getLogger("trilab")
@@ -49,7 +50,7 @@ def main() -> None:
     stopping.listen()
     try:
         code = _launch()
-        unfinished = _end_sweep()
+        unfinished = sweep.current.end() if sweep.current is not None else 0
         code = code or unfinished
         if signum := stopping.wished():  # also where all ended well in spite of it
             code = 128 + signum
@@ -60,15 +61,6 @@ def main() -> None:
     code = code or int(bool(_errors))
     if code:
         sys.exit(code)
-
-
-def _end_sweep() -> int:
-    if sweep.current is None:
-        return 0
-    unfinished = sweep.current.end()
-    if sweep.current.folders:  # what one of them met meanwhile is nothing any more if it has finished
-        _errors.clear()
-    return unfinished
 
 
 def _launch() -> int:
@@ -130,7 +122,8 @@ def job(config: DictConfig) -> float | None:
         )
     except (BadInput, RunFailed) as error:
         _leave_no_empty(folder)
-        _errors.append(error)
+        if alone or not isinstance(error, Held):  # in a sweep, whether it has finished in the end is what counts
+            _errors.append(error)
         if not alone and isinstance(error, BadInput):
             log.error("%s: %s", folder.name, error)
         return None  # a sweep's other runs go on; the folder says why this one did not

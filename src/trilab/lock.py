@@ -16,6 +16,10 @@ LOCK = ".lock"
 LEFT_BEHIND = 120.0
 
 
+class Held(BadInput):
+    """Another process trains the run at this moment."""
+
+
 @contextmanager
 def held(folder: Path, *, sweep: int | None = None) -> Iterator[int]:
     """Hold a run's folder, which is made if need be.
@@ -27,7 +31,8 @@ def held(folder: Path, *, sweep: int | None = None) -> Iterator[int]:
         The lock's file descriptor. The lock lasts until every process that was given it has closed it: so processes
         that go on without the one that started them keep others out.
     Raises:
-        BadInput: another process holds it, or it cannot be made.
+        Held: another process holds it.
+        BadInput: it cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +65,7 @@ def _locked(folder: Path) -> int:
             # one that was killed may leave processes that are about to stop by themselves
             if who is None or not who.is_gone or time.monotonic() > waits_until:
                 os.close(lock)
-                raise BadInput(
+                raise Held(
                     f"{folder} is being trained by {who or 'another process'}. Wait for it, or change the seed or a "
                     "knob."
                 ) from None
