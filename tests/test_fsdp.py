@@ -61,7 +61,7 @@ def test_two_processes_that_share_the_weights_learn_what_one_learns(train: Train
 
 @pytest.mark.slow
 def test_a_training_goes_on_bit_for_bit_also_with_the_weights_spread(train: Train) -> None:
-    shared = ("agg=attention", *SMALL_GPT, "model.dropout=0.2", "trainer=fsdp")
+    shared = ("agg=attention", *SMALL_GPT, "optim=constant", "model.dropout=0.2", "trainer=fsdp")
     whole = trained(train, *shared, place="whole")
     half = trained(train, *shared, "trainer.max_steps=2", place="half")
     rest = trained(train, *shared, f"ckpt={half}", place="rest")
@@ -71,7 +71,7 @@ def test_a_training_goes_on_bit_for_bit_also_with_the_weights_spread(train: Trai
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "then"), [("cpu", "fsdp"), ("fsdp", "cpu"), ("ddp", "fsdp")])
 def test_a_checkpoint_is_gone_on_from_however_many_processes_wrote_it(train: Train, first: str, then: str) -> None:
-    settings = ("agg=attention", *SMALL_GPT, "model.dropout=0")
+    settings = ("agg=attention", *SMALL_GPT, "optim=constant", "model.dropout=0")
     whole = trained(train, *settings, place="whole")
     half = trained(train, *settings, f"trainer={first}", "trainer.max_steps=2", place="half")
     rest = trained(train, *settings, f"trainer={then}", f"ckpt={half}", place="rest")
