@@ -91,7 +91,9 @@ def _words(error: BaseException) -> str:
 def _lost_another(error: BaseException) -> bool:
     return any(
         type(link).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
-        or (isinstance(link, RuntimeError) and "/gloo/" in str(link))  # gloo has no class of its own
+        or (
+            isinstance(link, RuntimeError) and any(word in str(link) for word in ("/gloo/", "pair closure"))
+        )  # gloo has no class of its own
         for link in _chain(error)
     )
 
