@@ -67,6 +67,14 @@ def text(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    """The empty folder of an experiment."""
+    folder = tmp_path / "outputs" / "part03"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
 def train(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Outcome]:

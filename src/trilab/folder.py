@@ -74,7 +74,7 @@ def is_given_up(folder: Path, config: Config) -> bool:
     return (
         before is not None
         and before.get("status") == "failed"
-        and before.get("attempt") == _attempt(config)
+        and before.get("attempt") == _attempt(config, _code(config))
         and not (config.retry or config.force)
     )
 
@@ -243,19 +243,20 @@ def _written_down(outcome: Outcome, known: dict[str, Any], config: Config, folde
 
 def _named(config: Config) -> dict[str, Any]:
     """What is known before the training; the code above all, which may be edited while it trains."""
+    code = _code(config)
     return {
         "agg": config.strategy,
         "label": config.name,
         "seed": config.seed,
-        "code": _code(config),
-        "attempt": _attempt(config),
+        "code": code,
+        "attempt": _attempt(config, code),
     }
 
 
-def _attempt(config: Config) -> str:
+def _attempt(config: Config, code: str) -> str:
     """Hex digest of all that may decide whether a run fails, also of keys that cannot change a result."""
     given = {key: value for key, value in config.tree.items() if key not in ("experiment_name", "paths", *AGAIN)}
-    return hashlib.sha256(f"{_code(config)} {json.dumps(given, sort_keys=True)}".encode()).hexdigest()
+    return hashlib.sha256(f"{code} {json.dumps(given, sort_keys=True)}".encode()).hexdigest()
 
 
 def _code(config: Config) -> str:

@@ -15,6 +15,8 @@ FAULTS_OF_THE_MACHINE = frozenset(
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ESTALE", "ETIMEDOUT", "ECONNRESET", "EHOSTUNREACH")
 )
+# Gloo has no class of its own for a connection that is lost: its source's path, or this.
+WORDS_OF_GLOO = ("/gloo/", "Application timeout caused pair closure")
 
 Status = Literal["finished", "refused", "failed", "interrupted", "stopped"]
 
@@ -91,9 +93,7 @@ def _words(error: BaseException) -> str:
 def _lost_another(error: BaseException) -> bool:
     return any(
         type(link).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
-        or (
-            isinstance(link, RuntimeError) and any(word in str(link) for word in ("/gloo/", "pair closure"))
-        )  # gloo has no class of its own
+        or (isinstance(link, RuntimeError) and any(words in str(link) for words in WORDS_OF_GLOO))
         for link in _chain(error)
     )
 

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +45,20 @@ TO_ROUNDING = ("accelerator", "accumulate", "devices", "num_nodes", "strategy")
 
 
 @dataclass(frozen=True)
+class Resume:
+    """A checkpoint to go on from, the optimizer steps it has done, their best validation loss and its step."""
+
+    path: Path
+    step: int
+    best: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that one training needs, built and checked.
 
     `config` has its budgets met. `coverage` is what the gate has examined, `leak` what it found and was told to let
-    pass. `resume` is the checkpoint to go on from and the steps it has done, or None for a new training.
+    pass. `resume` is what to go on from, or None for a new training.
     """
 
     config: Config
@@ -60,7 +69,7 @@ class Job:
     path: PathCheck | None
     coverage: Coverage | None
     leak: str | None
-    resume: tuple[Path, int] | None
+    resume: Resume | None
 
 
 def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
@@ -87,8 +96,8 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
             with _tracked(config, folder, step=0):
                 raise
         raise
-    step = job.resume[1] if job.resume else 0
-    best = _best_so_far(job.resume[0], folder / "checkpoints") if job.resume else None
+    step = job.resume.step if job.resume else 0
+    best = _best_so_far(job.resume, folder / "checkpoints") if job.resume else None
     job.learner.best_is_lost = job.resume is not None and best is None  # for every process: they save it together
     with ExitStack() as closing:
         loggers: list[Logger] = []
@@ -97,7 +106,7 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
                 loggers.append(closing.enter_context(_tracked(job.config, folder, step)))
             save(job.config, folder / "config.yaml")
             if job.resume:
-                _take_over(job.resume[0], best, folder / "checkpoints")
+                _take_over(job.resume.path, best, folder / "checkpoints")
             metrics = MetricsFile(folder / "metrics.jsonl", step)
             closing.callback(metrics.close)
             loggers.append(metrics)
@@ -212,7 +221,7 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
     trainer.loggers = loggers
     with _lightning_quiet(), patiently():
         try:
-            trainer.fit(learner, datamodule=data, ckpt_path=job.resume and job.resume[0], weights_only=True)
+            trainer.fit(learner, datamodule=data, ckpt_path=job.resume.path if job.resume else None, weights_only=True)
         except SystemExit as stopped:  # what Lightning makes of Ctrl-C
             if isinstance(stopped.__context__, KeyboardInterrupt):
                 raise KeyboardInterrupt from None
@@ -284,7 +293,7 @@ def _at_the_end(
     return callbacks
 
 
-def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int] | None:
+def _resumable(config: Config, folder: Path, data: CharData) -> Resume | None:
     """The checkpoint to go on from: the latest whole one that this run left, broken off, or else the one asked for."""
     own = [] if config.force else [folder / "checkpoints" / name for name in ("last.ckpt", "previous.ckpt")]
     refused: list[str] = []
@@ -298,7 +307,7 @@ def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int]
             continue
         for reason in refused:
             log.warning("%s", reason)
-        log.info("Goes on from step %s (%s).", f"{found[1]:,}", path)
+        log.info("Goes on from step %s (%s).", f"{found.step:,}", path)
         if config.ckpt:
             log.info("It is further than ckpt=%s, which is not used.", config.ckpt)
         return found
@@ -307,8 +316,8 @@ def _resumable(config: Config, folder: Path, data: CharData) -> tuple[Path, int]
     return _goes_on_from(Path(config.ckpt), config, data, own=False) if config.ckpt else None
 
 
-def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> tuple[Path, int]:
-    """The checkpoint and its step.
+def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> Resume:
+    """What there is to go on from in a checkpoint.
 
     Raises:
         BadInput: it is damaged, or of another run.
@@ -330,21 +339,20 @@ def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> t
             f"ckpt={path} has done {content['step']} steps already; trainer.max_steps={config.trainer.max_steps} "
             "must be more to go on from it."
         )
-    return path, content["step"]
+    return Resume(path, content["step"], content["best"])
 
 
-def _best_so_far(resumed: Path, kept: Path) -> Path | None:
+def _best_so_far(resume: Resume, kept: Path) -> Path | None:
     """The best checkpoint that belongs to the one that is gone on from; None, with a word, where it is lost."""
-    best = resumed.with_name("best.ckpt")
-    wanted = checkpoint.load(resumed)["trilab"]["best"]
+    best = resume.path.with_name("best.ckpt")
     try:
         found = checkpoint.load(best)["trilab"]["best"]
     except BadInput as error:
-        if wanted["step"]:
+        if resume.best["step"]:
             log.warning("%s The best is looked for anew.", error)
         return None
-    ours = resumed.parent.resolve() == kept.resolve()  # then it may also be a better one, which comes again
-    return best if found == wanted or ours else None
+    ours = resume.path.parent.resolve() == kept.resolve()  # then it may also be a better one, which comes again
+    return best if found == resume.best or ours else None
 
 
 def _take_over(resumed: Path, best: Path | None, kept: Path) -> None:

@@ -16,13 +16,6 @@ NOW = 1_800_000_000.0
 
 
 @pytest.fixture
-def experiment(tmp_path: Path) -> Path:
-    folder = tmp_path / "outputs" / "part03"
-    folder.mkdir(parents=True)
-    return folder
-
-
-@pytest.fixture
 def add_run(experiment: Path) -> Callable[..., Path]:
     """Adds a run that was begun: add_run("sum", 1, losses={500: 2.9}, ended="finished", held={"pid": …}).
 

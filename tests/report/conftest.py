@@ -10,13 +10,6 @@ import yaml
 
 
 @pytest.fixture
-def experiment(tmp_path: Path) -> Path:
-    folder = tmp_path / "outputs" / "part03"
-    folder.mkdir(parents=True)
-    return folder
-
-
-@pytest.fixture
 def add_run(experiment: Path) -> Callable[..., Path]:
     """Adds a finished run: add_run("softmax", seed=1, val_loss=2.8, config={"agg": {"size": 3}}, summary={…})."""
 

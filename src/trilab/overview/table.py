@@ -5,14 +5,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from trilab.overview.experiment import STATES, Overview, Standing, State
 from trilab.overview.rows import Difference, Row
-from trilab.report.table import in_encoding
+from trilab.report.table import fitted
 
 _MARKS: dict[State, str] = {
     "finished": "✓",
@@ -44,16 +43,19 @@ _ASCII_BLOCKS = "_.-~=+*#"
 _CURVE_WIDTH = 16  # characters
 _MOST_CELLS = 10  # runs of a row that are shown one by one; of more only the counts
 _EXPENDABLE = ("compared", "val/loss over steps", "done", "difference")  # left out in this order where it is narrow
-_NAME_WIDTH, _RUNS_WIDTH = 18, 14  # characters that these columns are folded to before another is left out
+_RUNS_WIDTH = 14  # characters that the seeds are folded to before a column is left out
 
 
 def fitting_table(rows: Sequence[Row], console: Console) -> Table:
     """A row a strategy, in as many columns as the console has room for."""
-    columns = _columns(rows, console)
-    expendable = iter(_EXPENDABLE)
-    while _narrowest(rows, columns, console) > console.width and (header := next(expendable, None)):
-        columns.pop(header, None)
-    return _table(rows, columns, console)
+    return fitted(
+        rows,
+        _columns(rows, console),
+        console,
+        expendable=_EXPENDABLE,
+        left=("val/loss over steps", "compared"),
+        folded={"seeds": _RUNS_WIDTH},
+    )
 
 
 def legend(overview: Overview, console: Console) -> Text:
@@ -140,34 +142,3 @@ def _cell(standing: Standing, marks: Mapping[State, str]) -> str:
     begun = standing.state in ("running", "stopped") and standing.max_steps
     share = f":{min(100, 100 * standing.step // standing.max_steps)}%" if begun and standing.max_steps else ""
     return f"{marks[standing.state]}{seed}{share}"
-
-
-def _table(
-    rows: Sequence[Row],
-    columns: Mapping[str, list[Text]],
-    console: Console,
-    *,
-    name_width: int | None = None,
-    runs_width: int | None = None,
-) -> Table:
-    table = Table(
-        Column("strategy", overflow="fold", max_width=name_width),
-        box=box.ASCII if console.options.ascii_only else box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    for header in columns:
-        if header == "seeds":
-            table.add_column(Text(header), overflow="fold", max_width=runs_width)
-        else:
-            left = header in ("val/loss over steps", "compared")
-            table.add_column(Text(header), justify="left" if left else "right", no_wrap=True)
-    for row, *cells in zip(rows, *columns.values(), strict=True):
-        table.add_row(Text(in_encoding(row.name, console)), *cells, style="bold" if row.is_baseline else "")
-    return table
-
-
-def _narrowest(rows: Sequence[Row], columns: Mapping[str, list[Text]], console: Console) -> int:
-    """Characters that the table needs with its names and its seeds folded."""
-    table = _table(rows, columns, console, name_width=_NAME_WIDTH, runs_width=_RUNS_WIDTH)
-    return console.measure(table, options=console.options.update(width=10_000)).maximum

@@ -3,8 +3,9 @@
 import csv
 import io
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from rich import box
 from rich.console import Console
@@ -29,6 +30,18 @@ _HALF = 7  # cells of the drawn difference on each side of its zero line
 _BAR = f"{'better ':>{_HALF}}|{' worse':<{_HALF}}"
 _EXPENDABLE = (_BAR, "chars/s", "parameters", "spread")
 _NAME_WIDTH = 18  # longer names are folded before a column is left out; with it, all columns take 100 characters
+
+
+class Named(Protocol):
+    """A row of any table of strategies."""
+
+    @property
+    def name(self) -> str:
+        """What stands first in it."""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the others are compared with it."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +124,51 @@ def csv_text(rows: Sequence[Row]) -> str:
 def make_table(rows: Sequence[Row], console: Console) -> Table:
     """The rows as a table that fits the console; where it is narrow, first the drawn differences are left out."""
     columns = _columns(rows, ascii_only=console.options.ascii_only)
-    expendable = iter(_EXPENDABLE)
-    while _narrowest(rows, columns, console) > console.width and (header := next(expendable, None)):
-        columns.pop(header, None)
-    return _table(rows, columns, console)
+    return fitted(rows, columns, console, expendable=_EXPENDABLE, left=(_BAR,))
+
+
+def fitted(
+    rows: Sequence[Named],
+    columns: Mapping[str, list[Text]],
+    console: Console,
+    *,
+    expendable: Sequence[str],
+    left: Collection[str],
+    folded: Mapping[str, int] | None = None,
+) -> Table:
+    """Named rows as a table that fits the console: long names are folded, then columns left out.
+
+    Args:
+        columns: header → a cell a row.
+        expendable: headers to leave out, the first first.
+        left: headers of columns that begin at their left.
+        folded: header → characters that the column may be folded to before another is left out.
+    """
+    shown, folded, headers = dict(columns), folded or {}, iter(expendable)
+
+    def table(name_width: int | None, widths: Mapping[str, int | None]) -> Table:
+        made = Table(
+            Column("strategy", overflow="fold", max_width=name_width),
+            box=box.ASCII if console.options.ascii_only else box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+        )
+        for header in shown:
+            if header in widths:
+                made.add_column(Text(header), overflow="fold", max_width=widths[header])
+            else:
+                made.add_column(Text(header), justify="left" if header in left else "right", no_wrap=True)
+        for row, *cells in zip(rows, *shown.values(), strict=True):
+            made.add_row(Text(in_encoding(row.name, console)), *cells, style="bold" if row.is_baseline else "")
+        return made
+
+    unbounded = console.options.update(width=10_000)
+    while console.measure(table(_NAME_WIDTH, folded), options=unbounded).maximum > console.width:
+        header = next(headers, None)
+        if header is None:
+            break
+        shown.pop(header, None)
+    return table(None, dict.fromkeys(folded))
 
 
 def in_encoding(text: str, console: Console) -> str:
@@ -137,28 +191,6 @@ def _columns(rows: Sequence[Row], *, ascii_only: bool) -> dict[str, list[Text]]:
         "parameters": [_number(row.n_params, ",") for row in rows],
         "chars/s": [_number(row.chars_per_second, ",.0f") for row in rows],
     }
-
-
-def _table(
-    rows: Sequence[Row], columns: Mapping[str, list[Text]], console: Console, *, name_width: int | None = None
-) -> Table:
-    table = Table(
-        Column("strategy", overflow="fold", max_width=name_width),
-        box=box.ASCII if console.options.ascii_only else box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    for header in columns:
-        table.add_column(Text(header), justify="left" if header == _BAR else "right", no_wrap=True)
-    for row, *cells in zip(rows, *columns.values(), strict=True):
-        table.add_row(Text(in_encoding(row.name, console)), *cells, style="bold" if row.is_baseline else "")
-    return table
-
-
-def _narrowest(rows: Sequence[Row], columns: Mapping[str, list[Text]], console: Console) -> int:
-    """Characters that the table needs with its longest names folded."""
-    table = _table(rows, columns, console, name_width=_NAME_WIDTH)
-    return console.measure(table, options=console.options.update(width=10_000)).maximum
 
 
 def _number(value: float | None, spec: str) -> Text:
