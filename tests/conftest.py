@@ -1,6 +1,7 @@
 """What tests share: a small text, and train.py run as a user would run it, but in this process."""
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STRATEGIES = sorted(path.stem for path in (ROOT / "conf" / "agg").glob("*.yaml"))
+
+# what runs in the background of a script is started with Ctrl-C ignored, and so are the commands that tests start
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # quick: two thousand characters, some steps, nothing besides the metrics
 QUICK = (
