@@ -1,7 +1,7 @@
 # Everything runs in the project's own environment, .venv/, which the first command makes from requirements.lock.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ablation lecture test test-slow test-cluster soak pytest lint format types imports lock wheel clean
+.PHONY: help setup ablation lecture results test test-slow test-cluster soak pytest lint format types imports lock wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,6 +34,15 @@ ablation: $(DONE) ## the main job: ten strategies, three seeds, a table (minutes
 
 lecture: $(DONE) ## every rung of the lecture's ladder, from bigram to LayerNorm
 	$(BIN)/python train.py -m 'experiment/lecture=glob(*)' hydra/launcher=joblib
+
+results: $(DONE) ## train what docs/results.md shows and is not trained yet; write its tables and pictures (half an hour)
+	$(BIN)/python train.py -m experiment=part03
+	$(BIN)/python train.py -m 'experiment/lecture=glob(*)' seed=1337,0,1 hydra/launcher=joblib
+	$(BIN)/python train.py -m experiment=tuned
+	$(BIN)/python train.py -m experiment=budget/params
+	$(BIN)/python train.py -m experiment=budget/flops
+	$(BIN)/python -m trilab.report.results docs/results.md outputs
+	$(BIN)/python -m tests.lecture_windows outputs/lecture --page docs/results.md
 
 test: lint ## all that is quick: style, types, walls, tests (minutes)
 	$(PYTEST) -m "not slow and not cluster"

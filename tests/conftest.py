@@ -100,8 +100,8 @@ def train(
     return run
 
 
-# written by a clock, or, as how much of a model the gate has examined, by how far it came in its seconds
-CLOCKED = ("chars_per_second", "seconds", "train_seconds", "covered")
+# given by the user, written by a clock, or, as how much the gate has examined, by how far it came in its seconds
+CLOCKED = ("command", "chars_per_second", "seconds", "train_seconds", "covered")
 
 
 def untimed(content: Any) -> Any:

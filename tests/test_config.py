@@ -131,7 +131,7 @@ def test_a_value_is_taken_as_its_type_where_nothing_is_lost(
         ("data__val_chars", 0, "data.val_chars=0 must be at least 1"),
         ("callbacks__sample_chars", -1, "callbacks.sample_chars=-1 must be 0 or more"),
         ("callbacks__progress", "bar", "callbacks.progress='bar' must be true or false"),
-        ("logger__name", "csv", "logger.name=csv is not known: wandb or none"),
+        ("logger__name", "csv", "logger.name=csv is not known: wandb, tensorboard, mlflow or none"),
         ("logger__mode", "on", "logger.mode=on is not known: auto, online or offline"),
         ("experiment_name", "a/b", "experiment_name='a/b' names a folder"),
         ("experiment_name", "..", "experiment_name='..' names a folder"),

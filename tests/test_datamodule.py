@@ -26,7 +26,8 @@ def build(*, global_step: int = 0, rank: int = 0, world_size: int = 1, **setting
 
 def batches(data: CharData, kind: str) -> list[tuple[Tensor, Tensor]]:
     loader = data.train_dataloader() if kind == "train" else data.val_dataloader()
-    return [data.transfer_batch_to_device(batch, torch.device("cpu"), 0) for batch in loader]
+    cut = [data.transfer_batch_to_device(batch, torch.device("cpu"), 0) for batch in loader]
+    return [(windows.inputs, windows.targets) for windows in cut]
 
 
 def trained(world_size: int, accumulate: int) -> list[Tensor]:

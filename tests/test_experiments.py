@@ -1,17 +1,19 @@
 """Every YAML in conf/ composes into a config that holds, and every experiment trains."""
 
 import json
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 import hydra
 import pytest
+import yaml
 
 from trilab.compose import conf_dir
 from trilab.config import bind, read, strategies
 from trilab.sweep import plain
 
-from .conftest import ROOT, Outcome
+from .conftest import ROOT, Outcome, untimed
 
 Train = Callable[..., Outcome]
 CONF = ROOT / "conf"
@@ -38,7 +40,7 @@ def test_every_choice_of_every_group_composes_into_values_that_hold(choice: str)
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=str)
 def test_every_experiment_trains(train: Train, experiment: Path) -> None:
-    done = train(f"experiment={experiment.as_posix()}", "trainer.max_steps=2")
+    done = train(f"experiment={experiment.as_posix()}", "trainer.max_steps=2", "match.flops=null")  # it sets the steps
     assert done.code == 0, done.err
     assert json.loads((done.run / "summary.json").read_text())["steps"] == 2
 
@@ -58,3 +60,58 @@ def test_the_rungs_of_the_lecture_are_one_sweep_and_carry_their_names(train: Tra
     assert labels == rungs
     assert {run.parent.name for run in done.runs} == {"lecture"}
     assert all(f"\n{rung} " in done.out for rung in rungs)
+
+
+def test_nothing_but_the_test_loss_depends_on_the_test_split(train: Train, text: Path) -> None:
+    keys = ("agg=table", "data.test_share=0.2", "check.causality=off")
+    characters = text.read_text()
+    begins = len(characters) * 4 // 5
+    other = text.with_name("other.txt")
+    other.write_text(characters[:begins] + "".join(sorted(characters[begins:])))
+    first = train(*keys).run
+    (second,) = (run for run in train(*keys, f"data.path={other}").runs if run != first)
+    one, other = (json.loads((run / "summary.json").read_text()) for run in (first, second))
+    assert one["test_loss"] != other["test_loss"]
+    for key in ("val_loss", "best_val_loss", "references", "loss_by_position", "loss_by_block"):
+        assert one[key] == other[key], key
+    rows = [list(map(json.loads, (run / "metrics.jsonl").read_bytes().splitlines())) for run in (first, second)]
+    assert untimed(rows[0]) == untimed(rows[1])
+
+
+@pytest.mark.slow
+def test_tuned_chooses_each_rate_on_validation_and_judges_on_the_test_split(train: Train) -> None:
+    sweep = ("agg=none,table", "optim.lr=0.0001,0.01,1", "seed=0,1")
+    done = train("-m", "experiment=tuned", *sweep, "trainer.max_steps=40", "check.causality=off")
+    assert done.code == 0, done.err
+    report = json.loads((done.outputs / "tuned" / "report.json").read_text())
+    assert report["terms"]["measure"] == "test_loss"
+    summaries = [json.loads((run / "summary.json").read_text()) | {"lr": rate(run)} for run in done.runs]
+    for row in report["rows"]:
+        ours = [each for each in summaries if each["label"] == row["name"].split()[0]]
+        by_rate = {lr: statistics.mean(s["val_loss"] for s in ours if s["lr"] == lr) for lr in (0.0001, 0.01, 1)}
+        chosen = min(by_rate, key=by_rate.__getitem__)
+        assert row["settings"]["optim.lr"] == f"{chosen:g}"
+        expected = {str(s["seed"]): s["test_loss"] for s in ours if s["lr"] == chosen}
+        assert row["losses"]["test_loss"]["by_seed"] == expected
+
+
+def rate(run: Path) -> float:
+    """optim.lr of a run."""
+    return float(yaml.safe_load((run / "config.yaml").read_text())["optim"]["lr"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("experiment", "budget", "key", "within"),
+    [("params", "match.params=30000", "n_params", 0.1), ("flops", "match.flops=1e9", "training_flops", 0.1)],
+)
+def test_what_a_budget_is_of_is_equal_in_all_rows(
+    train: Train, experiment: str, budget: str, key: str, within: float
+) -> None:
+    sweep = ("agg=none,attention,min_gru", "seed=0", budget, "trainer.max_steps=3")
+    done = train("-m", f"experiment=budget/{experiment}", *sweep, "check.causality=off")
+    assert done.code == 0, done.err
+    report = json.loads((done.outputs / f"budget_{experiment}" / "report.json").read_text())
+    spent = [row[key] for row in report["rows"]]
+    assert len(spent) == 3
+    assert max(spent) / min(spent) <= 1 + within

@@ -74,7 +74,7 @@ def test_the_summary_says_with_what_and_on_what_a_run_was_trained(train: Train) 
     summary = summary_of(train("agg=softmax").run)
     assert summary is not None
     assert summary["versions"].keys() >= {"python", "trilab", "torch", "lightning", "hydra-core", "wandb"}
-    assert summary["hardware"].keys() == {"machine", "system", "cpus"}
+    assert summary["hardware"].keys() == {"machine", "system", "processor", "cpus"}
     assert summary["data"]["characters"] == 2200
     assert len(summary["data"]["sha256"]) == 64
     assert summary["seconds"] > 0

@@ -25,7 +25,8 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 # these say where a run goes, what is shown, or how it is carried on; the text stands for its path
 HARMLESS = (
     *("callbacks__", "check__", "ckpt", "data__path", "experiment_name", "force", "label", "logger__", "paths__"),
-    *("retry", "trainer__checkpoint_every", "trainer__checkpoint_minutes", "trainer__log_every", "trainer__timeout"),
+    *("report__", "retry", "sweep__"),
+    *("trainer__checkpoint_every", "trainer__checkpoint_minutes", "trainer__log_every", "trainer__timeout"),
 )
 LEAVES = list(leaves(TREE))
 

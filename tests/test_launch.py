@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,37 @@ def test_a_run_leaves_config_metrics_checkpoints_sample_and_summary(train: Train
     assert [row["step"] for row in rows if "val/loss" in row] == [2, 4]
     assert rows[-1]["val/loss"] == summary(done.run)["val_loss"]
     assert len((done.run / "sample.txt").read_text()) == 5
+
+
+def test_a_summary_tells_where_in_the_window_and_in_the_text_the_last_loss_arose(train: Train) -> None:
+    found = train("agg=attention", "data.block_size=6").summary
+    nats, characters = found["loss_by_block"]["nats"], found["loss_by_block"]["characters"]
+    assert sum(characters) == 220 - 1  # every character of the split but the first
+    assert sum(nats) / sum(characters) == pytest.approx(found["val_loss"], rel=1e-9)
+    assert len(found["loss_by_position"]) == 6
+    counts = [37, 37, 37, 36, 36, 36]  # 36 whole windows and one of three characters
+    by_position = sum(loss * n for loss, n in zip(found["loss_by_position"], counts, strict=True)) / 219
+    assert by_position == pytest.approx(found["val_loss"], rel=1e-9)
+
+
+def test_a_test_split_is_read_once_by_the_finished_model_and_is_nobody_s_guide(train: Train) -> None:
+    without, with_test = train("data.val_share=0.2"), train("data.val_share=0.1", "data.test_share=0.1")
+    runs = {folder.name: summary(folder) for folder in with_test.runs}
+    [found] = [content for content in runs.values() if "test_loss" in content]
+    assert 0 < found["test_loss"] < 5
+    assert without.code == with_test.code == 0
+    metrics = [line for folder in with_test.runs for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert not [line for line in metrics if "test" in line]
+
+
+def test_a_summary_has_the_command_that_trains_the_run_again(train: Train) -> None:
+    done = train("agg=window", "seed=3", "force=true")
+    command = shlex.split(str(done.summary["command"]))
+    assert command[:2] == ["python", "train.py"]
+    assert {"agg=window", "seed=3"} < set(command)
+    assert "force=true" not in command
+    again = train(*command[2:], quick=False)
+    assert "Finished already" in again.out
 
 
 def test_the_last_step_is_validated_whatever_the_interval(train: Train) -> None:

@@ -15,6 +15,7 @@ from trilab.corpus import Corpus
 from trilab.datamodule import CharData
 from trilab.learner import Diverged, Learner, evaluating
 from trilab.loss import mean_nats
+from trilab.metrics import LossByBlock
 from trilab.model import LanguageModel
 from trilab.optim import Optim, lr_factor
 
@@ -37,7 +38,14 @@ def learner(
     model: LanguageModel | None = None, *, seed: int = 3, max_steps: int = 5, dropout: float = 0.0, **optim: Any
 ) -> Learner:
     model = model or LanguageModel(11, 8, SelfAttention, n_embd=8, dropout=dropout)
-    return Learner(model, Optim(**optim), seed=seed, max_steps=max_steps, description={"version": 1, "config": {}})
+    return Learner(
+        model,
+        Optim(**optim),
+        seed=seed,
+        max_steps=max_steps,
+        description={"version": 1, "config": {}},
+        by_block=LossByBlock(480, 16, 8),
+    )
 
 
 def fit(

@@ -9,7 +9,16 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from trilab import metrics
-from trilab.metrics import Accuracy, BitsPerChar, Loss, Perplexity, validation_metrics
+from trilab.loss import char_nats
+from trilab.metrics import (
+    Accuracy,
+    BitsPerChar,
+    Loss,
+    LossByBlock,
+    LossByPosition,
+    Perplexity,
+    validation_metrics,
+)
 
 ALL = [Loss, BitsPerChar, Perplexity, Accuracy]
 V = 65
@@ -151,3 +160,36 @@ def test_the_collection_computes_a_batch_s_cross_entropy_once(monkeypatch: pytes
     for _ in range(3):
         found.update(*draw(2, 8))
     assert len(calls) == 3
+
+
+def test_loss_by_position_is_the_mean_at_each_place_and_windows_may_be_shorter() -> None:
+    metric = LossByPosition(4)
+    metric.update(torch.tensor([[1.0, 2.0, 3.0, 4.0], [3.0, 2.0, 1.0, 0.0]], dtype=torch.float64))
+    metric.update(torch.tensor([[8.0, 5.0]], dtype=torch.float64))
+    assert metric.compute().tolist() == [4.0, 3.0, 2.0, 2.0]
+
+
+def test_loss_by_position_weighted_by_its_counts_is_the_loss() -> None:
+    batches = [draw(5, 8), draw(1, 3, seed=1)]
+    metric = LossByPosition(8)
+    for logits, targets in batches:
+        metric.update(char_nats(logits, targets))
+    assert float(metric.nats.sum() / metric.count.sum()) == pytest.approx(measured(Loss(), *batches), rel=1e-12)
+
+
+def test_loss_by_block_sums_the_windows_that_begin_in_each_stretch() -> None:
+    metric = LossByBlock(first=100, length=8, n_blocks=3)
+    metric.update(torch.full((3, 4), 2.0, dtype=torch.float64), torch.tensor([100, 104, 108]))
+    metric.update(torch.tensor([[5.0, 7.0]], dtype=torch.float64), torch.tensor([116]))
+    nats, count = metric.compute()
+    assert nats.tolist() == [16.0, 8.0, 12.0]
+    assert count.tolist() == [8, 4, 2]
+
+
+@pytest.mark.parametrize("metric", [LossByPosition(8), LossByBlock(0, 16, 4)])
+def test_where_losses_arise_is_kept_in_double_precision_in_a_half_precision_model(metric: Metric) -> None:
+    nn.ModuleList([metric]).half()
+    assert {state.dtype for state in metric.metric_state.values() if isinstance(state, Tensor)} == {
+        torch.float64,
+        torch.int64,
+    }

@@ -38,15 +38,20 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 
 def test_two_processes_read_the_same_windows_as_one_and_leave_one_run(tmp_path: Path, text: Path) -> None:
-    command = ("agg=attention", "data.val_chars=64", "logger=wandb", "seed=0")
+    command = ("agg=attention", "data.val_chars=64", "data.test_share=0.1", "logger=wandb", "seed=0")
     alone = train_py(tmp_path, *command, "logger=none", "experiment_name=one", text=text)
     both = train_py(tmp_path, *command, "trainer=ddp", "experiment_name=two", text=text)
     assert (alone.code, both.code) == (0, 0), both.err
-    [one] = alone.outputs.glob("one/*/")
-    [two] = both.outputs.glob("two/*/")
+    [one] = alone.outputs.glob("one/*-seed*/")
+    [two] = both.outputs.glob("two/*-seed*/")
     assert [row.keys() for row in metrics(two)] == [row.keys() for row in metrics(one)]
     for ours, theirs in zip(metrics(two), metrics(one), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6)
+    ours, theirs = (json.loads((folder / "summary.json").read_text()) for folder in (two, one))
+    assert ours["loss_by_position"] == pytest.approx(theirs["loss_by_position"], abs=1e-6)
+    assert ours["loss_by_block"]["nats"] == pytest.approx(theirs["loss_by_block"]["nats"], abs=1e-5)
+    assert ours["loss_by_block"]["characters"] == theirs["loss_by_block"]["characters"]
+    assert ours["test_loss"] == pytest.approx(theirs["test_loss"], abs=1e-6)
     logs = {"log", "console.log", "wandb.json"}
     assert {path.name for path in two.iterdir()} - logs == {path.name for path in one.iterdir()} - logs
     [run] = wandb_runs(both.outputs)
@@ -92,12 +97,12 @@ def test_a_process_that_breaks_ends_all_and_the_run_is_recorded_as_failed(
 def test_processes_agree_on_what_is_best_also_where_the_best_so_far_is_lost(tmp_path: Path, text: Path) -> None:
     command = ("agg=attention", "optim.lr=0.5", "trainer.val_every=2", "trainer.timeout=30")
     first = train_py(tmp_path, *command, "trainer.max_steps=8", "experiment_name=first", text=text)
-    [run] = first.outputs.glob("first/*/")
+    [run] = first.outputs.glob("first/*-seed*/")
     alone = tmp_path / "alone.ckpt"
     alone.write_bytes((run / "checkpoints" / "last.ckpt").read_bytes())
     more = train_py(
         tmp_path, *command, "trainer=ddp", "trainer.max_steps=20", f"ckpt={alone}", "experiment_name=more", text=text
     )
     assert more.code == 0, more.err
-    [run] = more.outputs.glob("more/*/")
+    [run] = more.outputs.glob("more/*-seed*/")
     assert json.loads((run / "summary.json").read_text())["best_step"] > 8

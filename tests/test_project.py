@@ -20,7 +20,11 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
-DEV = [Requirement(line) for line in PYPROJECT["project"]["optional-dependencies"]["dev"]]
+EXTRAS = {
+    name: [Requirement(line) for line in lines] for name, lines in PYPROJECT["project"]["optional-dependencies"].items()
+}
+OPTIONAL = [requirement for name, extra in EXTRAS.items() if name != "dev" for requirement in extra]
+DEV = [requirement for requirement in EXTRAS["dev"] if requirement.name != "trilab"] + OPTIONAL
 BUILD = [Requirement(line) for line in PYPROJECT["build-system"]["requires"]]
 LOCK_LINES = [
     line for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines() if not line.startswith("#")
@@ -72,8 +76,18 @@ def test_the_package_imports_what_pyproject_declares_and_nothing_else() -> None:
                 imported.add(node.module.partition(".")[0])
     homes = metadata.packages_distributions()
     used = {canonicalize_name(homes[name][0]) for name in imported - sys.stdlib_module_names - {"trilab"}}
-    used |= {"hydra-joblib-launcher", "hydra-submitit-launcher"}  # named in conf/, found by Hydra
-    assert used == {canonicalize_name(r.name) for r in RUNTIME}
+    used |= {
+        "hydra-joblib-launcher",
+        "hydra-submitit-launcher",
+        "hydra-optuna-sweeper",
+    }  # named in conf/, found by Hydra
+    used |= {"tensorboard", "wandb-workspaces"}  # imported by Lightning's logger, and by name in dashboard.py
+    assert used == {canonicalize_name(r.name) for r in [*RUNTIME, *OPTIONAL]}
+
+
+def test_whoever_develops_has_every_extra() -> None:
+    [own] = [requirement for requirement in EXTRAS["dev"] if requirement.name == "trilab"]
+    assert own.extras == EXTRAS.keys() - {"dev"}
 
 
 def test_no_file_is_a_drawer() -> None:
@@ -123,8 +137,9 @@ def test_the_wheel_carries_every_config_and_the_mark_of_types(tmp_path: Path) ->
     [wheel] = tmp_path.glob("*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
     configs = {f"trilab/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "conf").rglob("*.yaml")}
-    assert configs | {"trilab/py.typed", "trilab/cli.py"} <= inside
-    assert all(name.startswith(("trilab/", "trilab-")) for name in inside)
+    assert configs | {"trilab/py.typed", "trilab/cli.py", "hydra_plugins/trilab_sweeper.py"} <= inside
+    assert {f"trilab/report/page/templates/page.{kind}" for kind in ("html", "css", "js")} <= inside
+    assert all(name.startswith(("trilab/", "trilab-", "hydra_plugins/")) for name in inside)
 
 
 def test_hooks_of_git_run_from_the_environment_and_fetch_nothing() -> None:
@@ -138,5 +153,6 @@ def test_hooks_of_git_run_from_the_environment_and_fetch_nothing() -> None:
 def test_contributing_says_what_every_file_of_the_package_is_for() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     package = ROOT / "src/trilab"
-    names = {p.relative_to(package).parts[0] for p in SOURCES if p.name != "__init__.py"}
+    inside = [path for path in SOURCES if path.is_relative_to(package) and path.name != "__init__.py"]
+    names = {path.relative_to(package).parts[0] for path in inside}
     assert not {name for name in names if f"`{name}" not in text}

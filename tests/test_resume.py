@@ -43,13 +43,13 @@ def gone(path: Path, train: Train) -> None:
 
 def of_another_strategy(path: Path, train: Train) -> None:
     other = train("agg=softmax", "experiment_name=other")
-    [run] = other.outputs.glob("other/*/")
+    [run] = other.outputs.glob("other/*-seed*/")
     shutil.copy(run / "checkpoints/last.ckpt", path)
 
 
 def of_another_rate(path: Path, train: Train) -> None:
     other = train(*COMMAND, "optim.lr=0.5", "experiment_name=other")
-    [run] = other.outputs.glob("other/*/")
+    [run] = other.outputs.glob("other/*-seed*/")
     shutil.copy(run / "checkpoints/last.ckpt", path)
 
 
@@ -112,7 +112,7 @@ def test_more_steps_at_a_constant_rate_end_as_if_they_had_been_asked_for_at_once
     ckpt = f"ckpt={first.run / 'checkpoints' / 'last.ckpt'}"
     assert train("agg=attention", "trainer.max_steps=4", "experiment_name=more", ckpt).code == 0
     whole = train("agg=attention", "trainer.max_steps=4", "experiment_name=whole")
-    [[more], [once]] = ([*whole.outputs.glob(f"{name}/*/")] for name in ("more", "whole"))
+    [[more], [once]] = ([*whole.outputs.glob(f"{name}/*-seed*/")] for name in ("more", "whole"))
     assert more.name == once.name
     assert results(more)[2] == results(once)[2]
 

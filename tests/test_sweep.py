@@ -28,6 +28,17 @@ class Fails(SoftmaxMean):
             sys.exit(0)
 """
 
+FAILS_FROM_THE_SECOND = """
+from pathlib import Path
+from trilab.agg.softmax import SoftmaxMean
+
+class Fails(SoftmaxMean):
+    def __init__(self, n_embd: int, block_size: int) -> None:
+        super().__init__(n_embd, block_size)
+        if list(Path("outputs").glob("*/Fails-*/summary.json")):
+            raise RuntimeError("as asked")
+"""
+
 
 KILLS = """
 import os
@@ -63,7 +74,7 @@ def test_every_combination_is_trained_and_strategies_are_compared(train: Train) 
         ("softmax", 1, "finished"),
     ]
     report = done.outputs / "default" / "report.csv"
-    assert report.read_text().splitlines()[0] == COLUMNS
+    assert report.read_text().startswith(f"{COLUMNS},")
     means = {agg: sum(s["val_loss"] for s in summaries(done) if s["agg"] == agg) / 2 for agg in ("none", "softmax")}
     for row in rows(report.parent):
         assert row["n_seeds"] == "2"
@@ -236,3 +247,58 @@ def test_the_ablation_trains_ten_strategies_on_three_seeds_and_compares_them(tmp
     assert float(table["none"]["diff_to_baseline"]) == 0
     for same in ("loop", "matmul", "cumsum"):
         assert float(table[same]["val_loss_mean"]) == pytest.approx(float(table["softmax"]["val_loss_mean"]), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_seeds_are_added_until_all_is_decided_and_the_same_command_finds_them_there(train: Train) -> None:
+    command = ("-m", "agg=none,sum", "seed=0,1", "sweep.until_decided=true", "sweep.max_seeds=3", "optim.lr=0.05")
+    done = train(*command)
+    assert done.code == 0
+    assert "4 runs" in done.out
+    assert "    6/6  " in done.out
+    assert "Look at 3 seeds of at most 3: " in done.out
+    assert "spent so far 5 of 5 %" in done.out
+    assert sorted((s["agg"], s["seed"]) for s in summaries(done)) == [
+        *(("none", seed) for seed in range(3)),
+        *(("sum", seed) for seed in range(3)),
+    ]
+    experiment = done.outputs / "default"
+    assert json.loads((experiment / "looks.json").read_text()) == {"alpha": 0.05, "first": 3, "last": 3, "every": 1}
+    planned = [json.loads(line) for line in (experiment / "planned.jsonl").read_text().splitlines()]
+    assert {line["run"] for line in planned} == {run.name for run in done.runs}
+    before = [(run / "summary.json").stat().st_mtime_ns for run in done.runs]
+    again = train(*command)
+    assert again.code == 0
+    assert [(run / "summary.json").stat().st_mtime_ns for run in again.runs] == before
+    assert "Look at 3 seeds of at most 3: " in again.out
+    refused = train(*command[:4], "sweep.max_seeds=5", "optim.lr=0.05")
+    assert refused.code == 2
+    assert "sweep.max_seeds=5, but " in refused.err
+
+
+def test_a_sweep_that_cannot_be_looked_at_is_refused(train: Train) -> None:
+    refused = train("-m", "agg=softmax,sum", "sweep.until_decided=true")
+    assert (refused.code, refused.outputs.exists()) == (2, False)
+    assert "report.baseline=none is not among the runs of this sweep: softmax, sum" in refused.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_added_runs_that_fail_are_named_count_in_the_exit_code_and_end_it(
+    tmp_path: Path, text: Path, launcher: str
+) -> None:
+    (tmp_path / "fails.py").write_text(FAILS_FROM_THE_SECOND)
+    done = train_py(
+        tmp_path,
+        *("-m", "agg._target_=trilab.agg.none.Identity,fails.Fails", "seed=0", "sweep.until_decided=true"),
+        f"hydra/launcher={launcher}",
+        text=text,
+        timeout=300,
+    )
+    assert done.code == 1
+    assert sorted((s["agg"], s["seed"], s["status"]) for s in summaries(done)) == [
+        *(("Fails", seed, "failed" if seed else "finished") for seed in range(3)),
+        *(("none", seed, "finished") for seed in range(3)),
+    ]
+    assert "Fails stays undecided and gets no more seeds: Fails-seed" in done.out
+    assert "2 of 6 runs did not finish: Fails-seed1-" in done.out

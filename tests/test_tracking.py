@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -24,7 +25,7 @@ from PIL import Image
 from trilab import tracking
 from trilab.holder import read_holder
 from trilab.launch import main
-from trilab.tracking import MetricsFile, Wandb, wandb_run
+from trilab.tracking import Line, MetricsFile, Wandb, log_line, log_picture, log_report, log_texts, wandb_run
 
 from .command import train_py
 from .conftest import QUICK, ROOT, Outcome, exit_code
@@ -160,7 +161,7 @@ def test_the_sample_is_a_table_and_the_weights_are_an_image(done: Outcome, runs:
     for run, folder in zip(runs, done.runs, strict=True):
         [files] = (done.outputs / "wandb").glob(f"*{run.id}/files")
         [sample] = [row["sample/path"] for row in run.history if "sample/path" in row]
-        assert json.loads((files / sample).read_text())["data"] == [["4", (folder / "sample.txt").read_text()]]
+        assert json.loads((files / sample).read_text())["data"] == [[4, (folder / "sample.txt").read_text()]]
         [[picture]] = [row["weights/layer_0/filenames"] for row in run.history if "weights/layer_0/filenames" in row]
         with Image.open(files / picture) as image:
             assert image.size == (256, 256)
@@ -169,7 +170,7 @@ def test_the_sample_is_a_table_and_the_weights_are_an_image(done: Outcome, runs:
 
 def test_no_checkpoint_is_uploaded(done: Outcome, runs: list[WandbRun]) -> None:
     for run in runs:
-        assert run.artifacts == [f"run-{run.id}-sample"]
+        assert {name.removeprefix(f"run-{run.id}-") for name in run.artifacts} <= {"sample", "loss_by_position_table"}
     assert not list((done.outputs / "wandb").rglob("*.ckpt"))
 
 
@@ -180,6 +181,39 @@ def test_the_summary_keeps_the_lowest_validation_loss_not_the_last(tmp_path: Pat
     [run] = left_in(tmp_path)
     assert run.summary["val/loss"] == {"min": 2.0}
     assert run.summary["train/loss"] == 2.5
+
+
+def test_what_is_drawn_over_steps_says_how_its_best_is_found(runs: list[WandbRun]) -> None:
+    for run in runs:
+        for name in ("val/loss", "val/bits_per_char", "val/perplexity"):
+            assert (run.metrics[name].step_metric, run.metrics[name].summary.min) == ("trainer/global_step", True)
+        assert run.metrics["val/accuracy"].summary.max
+        assert run.metrics["trainer/global_step"].options.hidden  # an axis is no chart
+
+
+def test_the_perplexity_is_e_to_the_mean_loss(runs: list[WandbRun]) -> None:
+    rows = [row for run in runs for row in run.history if "val/loss" in row]
+    assert rows
+    for row in rows:
+        assert row["val/perplexity"] == pytest.approx(math.exp(row["val/loss"]), rel=1e-6)
+
+
+def test_the_summary_names_the_final_and_the_best_loss_of_an_overfitted_run(train: Train) -> None:
+    overfits = ("optim.lr=0.05", "trainer.max_steps=120", "trainer.val_every=10", "data.block_size=4", "model=gpt")
+    done = train("agg=attention", "logger=wandb", *overfits)
+    [run] = left_in(done.outputs)
+    losses = [row["val/loss"] for row in run.history if "val/loss" in row]
+    assert losses[-1] > min(losses)
+    assert run.summary["val_loss"] == losses[-1]
+    assert run.summary["best_val_loss"] == run.summary["val/loss"]["min"] == min(losses)
+
+
+def test_the_summary_has_no_lists(tmp_path: Path) -> None:
+    with a_run(tmp_path) as logger:
+        logger.log_summary({"val_loss": 2.0, "loss_by_position": [1.0], "data": {"sha256": "ab", "words": ["a"]}})
+    [run] = left_in(tmp_path)
+    assert (run.summary["val_loss"], run.summary["data"]) == (2.0, {"sha256": "ab"})
+    assert "loss_by_position" not in run.summary
 
 
 @pytest.mark.parametrize(
@@ -690,6 +724,98 @@ def test_runs_in_children_of_a_fork_server_are_whole_and_leave_no_process(tmp_pa
     first, second = wandb_runs(tmp_path)
     assert first.id != second.id
     assert [(run.exit_code, len(run.history)) for run in (first, second)] == [(0, 1), (0, 1)]
+
+
+# What is shown besides numbers.
+
+
+def table_of(outputs: Path, row: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table as the file that W&B uploads has it."""
+    [path] = (outputs / "wandb").glob(f"*run-*/files/{row[f'{name}/path']}")
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def test_samples_grow_into_one_table_and_pictures_have_a_step_each(train: Train) -> None:
+    done = train("logger=wandb", "callbacks.show_every=2", "trainer.max_steps=6", "callbacks.sample_chars=120")
+    [run] = left_in(done.outputs)
+    grown = [
+        (row["trainer/global_step"], table_of(done.outputs, row, "sample")["data"])
+        for row in run.history
+        if "sample/path" in row
+    ]
+    assert [(step, [at for at, _ in rows]) for step, rows in grown] == [(2, [2]), (4, [2, 4]), (6, [2, 4, 6])]
+    assert grown[2][1][:2] == grown[1][1]
+    assert [len(text) for _, text in grown[2][1]] == [100, 100, 120]
+    pictures = [row["trainer/global_step"] for row in run.history if "weights/layer_0/filenames" in row]
+    assert pictures == [2, 4, 6]
+
+
+def test_a_line_is_w_and_b_s_own_chart_of_a_table(tmp_path: Path) -> None:
+    with a_run(tmp_path) as logger:
+        log_line([logger], "loss_by_position", Line("position", "nats", [(0, 3.0), (1, 2.5)]), step=7)
+    [run] = left_in(tmp_path)
+    [row] = [row for row in run.history if "loss_by_position_table/path" in row]
+    assert row["trainer/global_step"] == 7
+    table = table_of(tmp_path, row, "loss_by_position_table")
+    assert (table["columns"], table["data"]) == (["position", "nats"], [[0, 3.0], [1, 2.5]])
+    [chart] = [value for key, value in run.config_of_charts.items() if "loss_by_position" in key]
+    assert chart["panel_config"]["panelDefId"] == "wandb/line/v0"
+
+
+def test_what_the_server_has_already_is_not_shown_again(server: Callable[..., Server], tmp_path: Path) -> None:
+    web, memory = server(), tmp_path / "wandb.json"
+    with a_run(tmp_path, memory=memory):
+        pass
+    web.known[kept(memory)[0]["id"]] = {"trainer/global_step": 30}
+    web.rows.clear()
+    with a_run(tmp_path, memory=memory, step=20) as logger:
+        for step in (25, 30):
+            log_texts([logger], "sample", [(step, "abc")], step)
+            log_line([logger], "loss_by_position", Line("position", "nats", [(0, 3.0)]), step)
+        for step in (25, 30, 35, 40):
+            log_picture([logger], "weights/layer_0", Image.new("RGB", (2, 2)), step)
+        assert not logger.broken
+    shown = [row for row in web.rows if {"sample", "weights/layer_0", "loss_by_position_table"} & set(row)]
+    assert [row["trainer/global_step"] for row in shown] == [35, 40]
+
+
+ROWS = [{"variant": "ema", "difference": -0.1, "p": None}, {"variant": "none", "interval": [0.0, 0.1]}]
+
+
+def a_report(outputs: Path, page: Path) -> None:
+    log_report(outputs, project="p", entity=None, mode="auto", experiment="part03", rows=ROWS, page=page)
+
+
+def test_the_report_is_a_run_of_its_own_with_the_verdicts_and_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text("<!doctype html><title>é</title>")
+    a_report(tmp_path, page)
+    [run] = left_in(tmp_path)
+    assert (run.name, run.group, run.job_type) == ("part03 report", "part03", "report")
+    assert run.exit_code == 0
+    [row] = [row for row in run.history if "verdicts/path" in row]
+    table = table_of(tmp_path, row, "verdicts")
+    assert table["columns"] == ["variant", "difference", "p", "interval"]
+    assert table["data"] == [["ema", -0.1, None, None], ["none", None, None, "[0.0, 0.1]"]]
+    [html] = tmp_path.glob("wandb/*run-*/files/media/html/*.html")
+    assert html.read_bytes() == page.read_bytes()
+
+
+@pytest.mark.parametrize("size", [None, tracking.LARGEST_PAGE + 1])
+def test_a_page_that_is_not_there_or_large_is_left_out(tmp_path: Path, size: int | None, said: list[str]) -> None:
+    if size:
+        (tmp_path / "report.html").write_bytes(b" " * size)
+    a_report(tmp_path, tmp_path / "report.html")
+    assert not list(tmp_path.rglob("media/html/*"))
+    assert len(said) == 1
+
+
+def test_a_report_that_cannot_be_logged_stops_nothing(tmp_path: Path, said: list[str]) -> None:
+    (tmp_path / "outputs").write_text("a file")
+    a_report(tmp_path / "outputs", tmp_path / "report.html")
+    [line] = said
+    assert line.startswith("W&B cannot be used (")
 
 
 # metrics.jsonl

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from trilab.errors import BadInput
-from trilab.windows import TrainWindows, deal, gather, shard, split, validation_batches
+from trilab.windows import TrainWindows, blocks, deal, gather, shard, split, validation_batches
 
 INTEGERS = [torch.uint8, torch.uint16, torch.int32, torch.int64]
 
@@ -221,6 +221,15 @@ def test_each_validation_batch_counts_on_exactly_one_process_and_all_read_as_man
     dealt = sorted(int(start) for hand in hands for batch in hand if batch.counted for start in batch.starts)
     assert dealt == list(range(0, 99, 8))
     assert {len(hand) for hand in hands} == {-(-len(batches) // world_size)}
+
+
+@pytest.mark.parametrize(("n_tokens", "block_size"), [(2, 8), (9, 8), (100, 8), (801, 8), (802, 8), (5000, 7)])
+def test_stretches_of_whole_windows_cover_a_split_and_are_a_hundred_at_most(n_tokens, block_size):
+    length, n_blocks = blocks(n_tokens, block_size)
+    starts = [int(start) for batch in validation_batches(n_tokens, block_size, 4) for start in batch.starts]
+    assert length % block_size == 0
+    assert n_blocks <= 100
+    assert sorted({start // length for start in starts}) == list(range(n_blocks))
 
 
 @pytest.mark.parametrize(("block_size", "windows_per_batch", "named"), [(0, 1, "block_size"), (8, 0, "per_batch")])

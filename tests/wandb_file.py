@@ -36,6 +36,8 @@ class WandbRun:
     """What the run's code put there; the server adds what `metrics` asks for."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Name or pattern → the protobuf of its define_metric."""
+    config_of_charts: dict[str, Any] = field(default_factory=dict)
+    """What W&B itself keeps in the config of each chart of a table."""
     artifacts: list[str] = field(default_factory=list)
     exit_code: int | None = None
     """None: never finished."""
@@ -72,7 +74,10 @@ def read(path: Path) -> WandbRun:
                 run.preempted = True
             case "exit":
                 run.exit_code = record.exit.exit_code
-    run.config.pop("_wandb", None)  # its own, about versions
+    own = run.config.pop("_wandb", {})  # about versions, and about charts
+    run.config_of_charts |= own.get("visualize", {})
+    for key in [key for key in run.config if key.startswith("_wandb/")]:
+        run.config_of_charts[key] = run.config.pop(key)
     return run
 
 

@@ -10,7 +10,11 @@ from trilab.errors import BadInput
 
 
 def main() -> None:
-    """Run one command. Exit code 0, 1 (a law does not hold), 2 (bad input) or 130 (Ctrl-C while watching)."""
+    """Run one command.
+
+    Exit code 0, 1 (a law does not hold, a row is not reproduced), 2 (bad input), 130 (Ctrl-C while watching), or 128
+    and the number of the signal that stopped a training.
+    """
     if sys.argv[1:2] == ["train"]:  # Hydra reads the rest of the command line itself
         from trilab.launch import main as train
 
@@ -58,11 +62,43 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--page", type=Path, metavar="FILE", help="write the page of every strategy, with pictures")
     explain.set_defaults(command=_explain)
 
-    report = commands.add_parser("report", help="the table of an experiment, and report.csv")
+    report = commands.add_parser("report", help="an experiment's page, its table, report.json and report.csv")
     report.add_argument("folder", type=Path, help="outputs/<experiment_name>")
-    report.add_argument("--baseline", default="none", help="the row that differences are taken to (default: none)")
+    report.add_argument("--baseline", help="the row that the others are compared with (default: the config's, none)")
+    report.add_argument(
+        "--measure",
+        choices=("val_loss", "best_val_loss", "test_loss"),
+        help="what rows are judged by: the loss at the end, the lowest, or on the test split (default: the config's)",
+    )
+    report.add_argument(
+        "--margin", type=float, metavar="NATS", help="what differs by surely less is equal (default: the config's)"
+    )
+    report.add_argument(
+        "--choose", metavar="KEY", help="such as optim.lr: of each strategy only the value with the lowest val loss"
+    )
     report.add_argument("--svg", type=Path, metavar="FILE", help="also write the table as a picture")
     report.set_defaults(command=_report)
+
+    reproduce = commands.add_parser(
+        "reproduce", help="train a report's row again: the same bits, within noise, or different and why"
+    )
+    reproduce.add_argument("report", type=Path, help="outputs/<experiment_name>/report.json")
+    reproduce.add_argument("--row", required=True, metavar="NAME", help="the row, by its whole name")
+    reproduce.add_argument("--seed", type=int, help="only the run of this seed (default: every run of the row)")
+    reproduce.add_argument(
+        "--outputs", type=Path, metavar="FOLDER", help="where <experiment_name>-reproduced/ goes (default: beside it)"
+    )
+    reproduce.add_argument("--logger", action="store_true", help="log to where the runs were logged (default: nowhere)")
+    reproduce.set_defaults(command=_reproduce)
+
+    power = commands.add_parser("power", help="the noise floor: how many seeds and minutes decide a difference")
+    power.add_argument("keys", nargs="*", metavar="KEY=VALUE", help="a configuration, as for train: experiment=part03")
+    power.add_argument("--seeds", type=int, default=4, help="of the baseline to train: 0, 1, … (default: 4)")
+    power.add_argument(
+        "--difference", type=float, default=0.01, metavar="NATS", help="that one would like to find (default: 0.01)"
+    )
+    power.add_argument("--json", action="store_true", help="print a JSON object, and nothing else")
+    power.set_defaults(command=_power)
 
     runs = commands.add_parser("runs", help="what of an experiment is finished, running, failed, stopped and left")
     runs.add_argument("folder", type=Path, help="outputs/<experiment_name>")
@@ -72,6 +108,13 @@ def _parser() -> argparse.ArgumentParser:
     way.add_argument("--json", action="store_true", help="print a JSON object, and nothing else")
     runs.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
     runs.set_defaults(command=_runs)
+
+    board = commands.add_parser("dashboard", help="an experiment's workspace and report on W&B")
+    board.add_argument("experiment", help="experiment_name")
+    board.add_argument("--project", default="trilab", help="default: trilab")
+    board.add_argument("--entity", help="a team (default: your own)")
+    board.add_argument("--dry-run", action="store_true", help="print as JSON what would be sent, and send nothing")
+    board.set_defaults(command=_dashboard)
 
     generate = commands.add_parser("generate", help="text from a finished run")
     generate.add_argument("run", type=Path, help="a run's folder, or a checkpoint")
@@ -111,9 +154,59 @@ def _report(arguments: argparse.Namespace) -> None:
 
     from trilab.report import report, write_svg
 
-    made = report(arguments.folder, baseline=arguments.baseline, console=Console())
+    made = report(
+        arguments.folder,
+        baseline=arguments.baseline,
+        measure=arguments.measure,
+        margin=arguments.margin,
+        choose=arguments.choose,
+        console=Console(),
+    )
     if arguments.svg:
         write_svg(made, arguments.svg)
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from trilab import stopping
+    from trilab.folder import speak
+    from trilab.reproduce import reproduce
+
+    speak()
+    stopping.listen()
+    try:
+        same = reproduce(
+            arguments.report,
+            row=arguments.row,
+            seed=arguments.seed,
+            outputs=arguments.outputs,
+            logger=arguments.logger,
+            console=Console(),
+        )
+    except stopping.Stopped as stopped:
+        print(f"Stopped by {stopped.signal.name}. The same command goes on from there.", file=sys.stderr)
+        sys.exit(stopped.exit_code)
+    finally:
+        stopping.unlisten()
+    if not same:
+        sys.exit(1)
+
+
+def _power(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from trilab.power import noise_floor
+
+    code = noise_floor(
+        arguments.keys,
+        seeds=arguments.seeds,
+        difference=arguments.difference,
+        as_json=arguments.json,
+        console=Console(),
+    )
+    if code:
+        sys.exit(code)
 
 
 def _runs(arguments: argparse.Namespace) -> None:
@@ -126,6 +219,14 @@ def _runs(arguments: argparse.Namespace) -> None:
         watch_runs(arguments.folder, baseline=arguments.baseline, every=arguments.every)
     except KeyboardInterrupt:
         sys.exit(130)  # 128 + SIGINT, as a shell counts
+
+
+def _dashboard(arguments: argparse.Namespace) -> None:
+    from trilab.dashboard import dashboard
+
+    print(
+        dashboard(arguments.experiment, project=arguments.project, entity=arguments.entity, dry_run=arguments.dry_run)
+    )
 
 
 def _generate(arguments: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """The composed YAML as checked, typed values: unknown keys and wrong types end here, before any work starts."""
 
 import difflib
-import importlib
+import importlib.util
 import inspect
 import math
 import re
@@ -55,7 +55,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Logger:
-    """Where metrics go besides metrics.jsonl."""
+    """Where metrics go besides metrics.jsonl. Project, entity and mode are W&B's."""
 
     name: str
     project: str = "trilab"
@@ -70,6 +70,7 @@ class Callbacks:
     progress: bool
     sample_chars: int
     weight_tables: bool
+    show_every: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,24 @@ class Check:
     """What is proven before the first step."""
 
     causality: Literal["error", "warn", "off"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """How the runs of an experiment are compared."""
+
+    baseline: str = "none"
+    measure: Literal["val_loss", "best_val_loss", "test_loss"] = "val_loss"
+    margin: float = 0.005
+    choose: str | None = None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How long a sweep goes on."""
+
+    until_decided: bool = False
+    max_seeds: int = 12
 
 
 @dataclass(frozen=True)
@@ -115,6 +134,8 @@ class Config:
     trainer: Trainer
     check: Check
     match: Match
+    report: Report
+    sweep: Sweep
     logger: Logger
     callbacks: Callbacks
     paths: Paths
@@ -164,6 +185,8 @@ def read(tree: Mapping[str, Any]) -> Config:
             "trainer": _typed(Trainer, _section(plain, "trainer"), "trainer"),
             "check": _typed(Check, _section(plain, "check"), "check"),
             "match": _typed(Match, _section(plain, "match"), "match"),
+            "report": _typed(Report, _section({"report": {}, **plain}, "report"), "report"),
+            "sweep": _typed(Sweep, _section({"sweep": {}, **plain}, "sweep"), "sweep"),
             "logger": _typed(Logger, _section(plain, "logger"), "logger"),
             "callbacks": _typed(Callbacks, _section(plain, "callbacks"), "callbacks"),
             "paths": _typed(Paths, _section(plain, "paths"), "paths"),
@@ -240,19 +263,40 @@ def _in_range(config: Config) -> None:
         )
     if config.match.flops is not None and not 0 < config.match.flops < math.inf:
         raise BadInput(f"match.flops={config.match.flops:g} must be more than 0 and finite: operations, such as 1e12.")
+    if not 0 < config.report.margin < math.inf:
+        raise BadInput(f"report.margin={config.report.margin:g} must be above 0 and finite: nats per character.")
+    if config.report.measure == "test_loss" and not config.data.test_share:
+        raise BadInput("report.measure=test_loss needs a test split: set data.test_share above 0, such as 0.1.")
+    if config.sweep.max_seeds < 3:
+        raise BadInput(f"sweep.max_seeds={config.sweep.max_seeds} must be at least 3: fewer decide nothing.")
     if config.callbacks.sample_chars < 0:
         raise BadInput(f"callbacks.sample_chars={config.callbacks.sample_chars} must be 0 or more.")
     if not 0 <= config.seed < 2**63:
         raise BadInput(f"seed={config.seed} must lie between 0 and 2^63 - 1.")
-    if not re.fullmatch(r"[\w-][\w.-]*", config.experiment_name) or config.experiment_name == "wandb":
+    if not re.fullmatch(r"[\w-][\w.-]*", config.experiment_name) or config.experiment_name in ("wandb", "mlruns"):
         raise BadInput(
             f"experiment_name={config.experiment_name!r} names a folder: letters, digits, '_', '-' and '.' only, and "
-            "not wandb, where W&B keeps its runs."
+            "neither wandb nor mlruns, where W&B and MLflow keep their runs."
         )
-    if config.logger.name not in ("wandb", "none"):
-        raise BadInput(f"logger.name={config.logger.name} is not known: wandb or none.")
+    if config.callbacks.show_every is not None and config.callbacks.show_every < 1:
+        raise BadInput(
+            f"callbacks.show_every={config.callbacks.show_every} must be at least 1, or null: at the end only."
+        )
+    if config.logger.name not in ("wandb", "tensorboard", "mlflow", "none"):
+        raise BadInput(f"logger.name={config.logger.name} is not known: wandb, tensorboard, mlflow or none.")
     if config.logger.mode not in ("auto", "online", "offline"):
         raise BadInput(f"logger.mode={config.logger.mode} is not known: auto, online or offline.")
+
+
+def check_logger(config: Config) -> None:
+    """Refuse a logger whose package is an extra that is not installed.
+
+    Raises:
+        BadInput: it is not; the message says how to get it.
+    """
+    name = config.logger.name
+    if name in ("tensorboard", "mlflow") and importlib.util.find_spec(name) is None:
+        raise BadInput(f"logger={name} needs a package that is not installed: pip install 'trilab[{name}]'.")
 
 
 def strategies(config: Config) -> list[partial[Any]]:

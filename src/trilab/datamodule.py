@@ -4,12 +4,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from trilab.corpus import Corpus
 from trilab.vocabulary import Vocabulary
-from trilab.windows import TrainWindows, WindowBatch, deal, gather, shard, split, validation_batches
+from trilab.windows import (
+    TrainWindows,
+    WindowBatch,
+    Windows,
+    deal,
+    gather,
+    shard,
+    split,
+    validation_batches,
+)
 
 
 class CharData(LightningDataModule):
@@ -60,11 +68,15 @@ class CharData(LightningDataModule):
         )
         self.windows = TrainWindows(self.splits.train, block_size, batch_size, seed)
         shard(self.windows.starts(0), 0, accumulate, 0, world_size)  # refuses what cannot be divided
-        offset = len(self.splits.train)
-        self.validation: list[WindowBatch] = [
-            batch._replace(starts=batch.starts + offset)
-            for batch in validation_batches(len(self.splits.val), block_size, max(1, val_chars // block_size))
-        ]
+        self._windows_per_batch = max(1, val_chars // block_size)
+        val, test = len(self.splits.train), len(self.splits.train) + len(self.splits.val)
+        self.validation = self._side_by_side(val, len(self.splits.val))
+        self.test = self._side_by_side(test, len(self.splits.test))
+
+    def _side_by_side(self, begins: int, n_tokens: int) -> list[WindowBatch]:
+        """Windows over a split that begins there in the text."""
+        batches = validation_batches(n_tokens, self.block_size, self._windows_per_batch)
+        return [batch._replace(starts=batch.starts + begins) for batch in batches]
 
     @property
     def batch_chars(self) -> int:
@@ -77,16 +89,24 @@ class CharData(LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[WindowBatch]:
         """Every validation window counted once, dealt over the processes."""
+        return self._dealt(self.validation)
+
+    def test_dataloader(self) -> DataLoader[WindowBatch]:
+        """As val_dataloader, over the test split."""
+        return self._dealt(self.test)
+
+    def _dealt(self, batches: list[WindowBatch]) -> DataLoader[WindowBatch]:
         trainer = self.trainer
         assert trainer is not None
-        return DataLoader(_Dealt(deal(self.validation, trainer.global_rank, trainer.world_size)), batch_size=None)
+        return DataLoader(_Dealt(deal(batches, trainer.global_rank, trainer.world_size)), batch_size=None)
 
-    def transfer_batch_to_device(self, batch: WindowBatch, device: Any, dataloader_idx: int) -> tuple[Tensor, Tensor]:
-        """Window starts → (inputs, targets), both (B, T) int64 on the device; uncounted targets are (0, T)."""
+    def transfer_batch_to_device(self, batch: WindowBatch, device: Any, dataloader_idx: int) -> Windows:
+        """Window starts → windows, on the device."""
         if self.tokens.device != device:
             self.tokens = self.tokens.to(device)
-        inputs, targets = gather(self.tokens, batch.starts.to(device), batch.length)
-        return inputs, targets if batch.counted else targets[:0]
+        starts = batch.starts.to(device)
+        inputs, targets = gather(self.tokens, starts, batch.length)
+        return Windows(inputs, targets, starts) if batch.counted else Windows(inputs, targets[:0], starts[:0])
 
 
 class _MicroSteps(IterableDataset[WindowBatch]):

@@ -80,7 +80,13 @@ def is_given_up(folder: Path, config: Config) -> bool:
 
 
 def attend(
-    config: Config, folder: Path, *, console: Console | None, alone: bool, sweep: int | None = None
+    config: Config,
+    folder: Path,
+    *,
+    console: Console | None,
+    alone: bool,
+    sweep: int | None = None,
+    command: str | None = None,
 ) -> dict[str, Any]:
     """See one run through: pass over it when it is finished, else train it and write down what came of it.
 
@@ -89,6 +95,7 @@ def attend(
         console: where progress is shown; None shows nothing.
         alone: not part of a sweep: bad input then leaves no trace, since there is no table to be a row of.
         sweep: the process that asks this one to stop if the sweep is to stop.
+        command: what trains this run again, for whoever reads its summary.
     Returns:
         The content of summary.json.
     Raises:
@@ -112,7 +119,7 @@ def attend(
         for name in ("summary.json", *(("checkpoints", "metrics.jsonl", "log", "console.log") if config.force else ())):
             _remove(folder / name)
         clear(folder)
-        known = _named(config)
+        known = _named(config) | {"command": command}
         began = time.time()
         outcome = _trained(config, folder, here, console=console, alone=alone, lock=lock)
         with stopping.patiently():
@@ -332,5 +339,20 @@ def _provenance() -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version(), "trilab": __version__, **found},
         "git": revision,
-        "hardware": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
+        "hardware": {
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "processor": _processor(),
+            "cpus": os.cpu_count(),
+        },
     }
+
+
+def _processor() -> str:
+    """The name that its maker gave it, where the system tells it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor()

@@ -8,7 +8,8 @@ from typing import Any
 # Keys that cannot change a result: two runs that differ only in these are the same run.
 WITHOUT_EFFECT = frozenset(
     {
-        *("callbacks", "check", "ckpt", "data.path", "experiment_name", "force", "label", "logger", "paths", "retry"),
+        *("callbacks", "check", "ckpt", "data.path", "experiment_name", "force", "label", "logger", "paths", "report"),
+        *("retry", "sweep"),
         *("trainer.checkpoint_every", "trainer.checkpoint_minutes", "trainer.log_every", "trainer.timeout"),
     }
 )

@@ -4,9 +4,11 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 import hydra
@@ -119,6 +121,7 @@ def job(config: DictConfig) -> float | None:
             console=Console() if alone else None,
             alone=alone,
             sweep=None if alone else sweep.launched_by(),
+            command=_command(hydra_config.overrides.task),
         )
     except (BadInput, RunFailed) as error:
         _leave_no_empty(folder)
@@ -150,6 +153,12 @@ def job(config: DictConfig) -> float | None:
             os.path.relpath(folder),
         )
     return float(summary["val_loss"])
+
+
+def _command(overrides: Iterable[str]) -> str:
+    """What trains this run alone, with the same result."""
+    once = ("ckpt=", "force=", "retry=")
+    return shlex.join(["python", "train.py", *(given for given in overrides if not given.startswith(once))])
 
 
 def _leave_no_empty(folder: Path) -> None:

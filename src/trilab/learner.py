@@ -12,11 +12,12 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from trilab.init import seed_of
-from trilab.loss import mean_nats
-from trilab.metrics import validation_metrics
+from trilab.loss import char_nats, mean_nats
+from trilab.metrics import Loss, LossByBlock, LossByPosition, validation_metrics
 from trilab.model import LanguageModel
 from trilab.optim import Optim, adamw, lr_factor
 from trilab.sharding import gather, shard, skeleton
+from trilab.windows import Windows
 
 
 @contextmanager
@@ -46,10 +47,18 @@ class Learner(LightningModule):
         seed: of what is drawn while training (dropout).
         max_steps: optimizer steps of the whole training, for the learning rate's schedule.
         description: stored in every checkpoint under "trilab" (see checkpoint.describe).
+        by_block: measures the last validation stretch by stretch.
     """
 
     def __init__(
-        self, model: LanguageModel, optim: Optim, *, seed: int, max_steps: int, description: dict[str, Any]
+        self,
+        model: LanguageModel,
+        optim: Optim,
+        *,
+        seed: int,
+        max_steps: int,
+        description: dict[str, Any],
+        by_block: LossByBlock,
     ) -> None:
         super().__init__()
         self.model = model
@@ -58,7 +67,13 @@ class Learner(LightningModule):
         self.max_steps = max_steps
         self.description = description
         self.validation = validation_metrics()
+        self.by_position = LossByPosition(model.block_size)
+        self.by_block = by_block
+        self.testing = Loss()
         self.val_loss = math.nan
+        self.test_loss = math.nan
+        self.loss_by_position: list[float] = []
+        self.loss_by_block: dict[str, list[Any]] = {}
         self.best_val_loss = math.inf
         self.best_step = 0
         self.best_is_lost = False
@@ -85,7 +100,7 @@ class Learner(LightningModule):
             return self.model
         return self._skeletons[0] if gather(self.model, self._skeletons[0]) else None
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Windows, batch_idx: int) -> Tensor:
         """Mean nats per character of one micro-step."""
         step = self.global_step
         # what dropout draws is a function of (seed, micro-step, rank): a resumed run draws the same
@@ -95,8 +110,7 @@ class Learner(LightningModule):
             torch.cuda.manual_seed(seed)
         else:  # torch.manual_seed formats a stack trace each time, for devices that are not in use: slower than a step
             torch.default_generator.manual_seed(seed)
-        inputs, targets = batch
-        loss = mean_nats(self.model(inputs), targets)
+        loss = mean_nats(self.model(batch.inputs), batch.targets)
         self._losses.append(loss.detach())
         self._steps.append(step + 1)
         return loss
@@ -148,16 +162,36 @@ class Learner(LightningModule):
             self._settled, self._losses = torch.cat([self._settled, losses]), []
         return self._settled
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """Add one batch's sums and counts."""
-        inputs, targets = batch
-        self.validation.update(self.model(inputs)[: len(targets)], targets)
+    def validation_step(self, batch: Windows, batch_idx: int) -> None:
+        """Add one batch's sums and counts; after the last step also where in the window and in the text they arose."""
+        logits = self._counted(batch)
+        self.validation.update(logits, batch.targets)
+        if self.global_step >= self.max_steps:
+            nats = char_nats(logits, batch.targets)
+            self.by_position.update(nats)
+            self.by_block.update(nats, batch.starts)
+
+    def test_step(self, batch: Windows, batch_idx: int) -> None:
+        """Add one batch of the text that nothing was chosen by."""
+        self.testing.update(self._counted(batch), batch.targets)
+
+    def on_test_epoch_end(self) -> None:
+        """Remember the loss of the whole split."""
+        self.test_loss = self.testing.compute().item()
+        self.testing.reset()
+
+    def _counted(self, batch: Windows) -> Tensor:
+        """Logits of the windows whose targets count."""
+        logits: Tensor = self.model(batch.inputs)[: len(batch.targets)]
+        return logits
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics of the whole split and remember the best loss."""
         values = {name: value.item() for name, value in self.validation.compute().items()}
         self.validation.reset()
         step = self.global_step
+        if step >= self.max_steps:
+            self._keep_where_it_arose()
         self.val_loss = values["val/loss"]
         if not math.isfinite(self.val_loss):
             raise Diverged(f"The validation loss is {self.val_loss} after step {step}. Lower optim.lr={self.optim.lr}.")
@@ -166,6 +200,14 @@ class Learner(LightningModule):
         if self.trainer.is_global_zero:
             for logger in self.trainer.loggers:
                 logger.log_metrics(values, step=step)
+
+    def _keep_where_it_arose(self) -> None:
+        """All processes must call this."""
+        nats, characters = self.by_block.compute()
+        self.loss_by_position = self.by_position.compute().tolist()
+        self.loss_by_block = {"nats": nats.tolist(), "characters": characters.tolist()}
+        self.by_position.reset()
+        self.by_block.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Make the checkpoint stand alone, and never from a training that has already diverged."""

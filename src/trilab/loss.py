@@ -16,6 +16,19 @@ def mean_nats(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
+def char_nats(logits: Tensor, targets: Tensor) -> Tensor:
+    """Each character's cross-entropy, computed in float32.
+
+    Args:
+        logits: (B, T, V).
+        targets: (B, T) int64 ids.
+    Returns:
+        (B, T) float64, nats, to be added up.
+    """
+    nats = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
+    return nats.double().view(targets.shape)
+
+
 def summed_nats(logits: Tensor, targets: Tensor) -> Tensor:
     """Sum over characters: each one's cross-entropy in float32, added up in float64.
 
@@ -27,4 +40,4 @@ def summed_nats(logits: Tensor, targets: Tensor) -> Tensor:
     Returns:
         () float64, nats.
     """
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none").double().sum()
+    return char_nats(logits, targets).sum()

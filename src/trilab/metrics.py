@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torchmetrics import Metric, MetricCollection
 
 from trilab.loss import summed_nats
@@ -86,6 +87,70 @@ class Accuracy(Sums):
     def compute(self) -> Tensor:
         """() float64; NaN before the first character."""
         return self.right.double() / self.count
+
+
+class LossByPosition(Sums):
+    """Mean cross-entropy of the character after each position of a window: what a longer past is worth.
+
+    Args:
+        block_size: T, positions of a window.
+    """
+
+    full_state_update = False
+    higher_is_better: bool | None = False
+    nats: Tensor
+    count: Tensor
+
+    def __init__(self, block_size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("nats", torch.zeros(block_size, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(block_size, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, nats: Tensor) -> None:
+        """Add a batch: the (B, T) nats of its characters; windows may be shorter than block_size."""
+        batch, time = nats.shape
+        self.nats[:time] += nats.sum(0)
+        self.count[:time] += batch
+
+    def compute(self) -> Tensor:
+        """(T,) float64, nats per character; NaN at positions that no window has reached."""
+        return self.nats / self.count
+
+
+class LossByBlock(Sums):
+    """Cross-entropy of stretches of the text that follow one another, each about as long as the others.
+
+    Two models that read the same text can be compared stretch by stretch.
+
+    Args:
+        first: where the text begins, in tokens.
+        length: of a stretch, in tokens.
+        n_blocks: stretches.
+    """
+
+    full_state_update = False
+    higher_is_better: bool | None = False
+    nats: Tensor
+    count: Tensor
+
+    def __init__(self, first: int, length: int, n_blocks: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.first = first
+        self.length = length
+        self.add_state("nats", torch.zeros(n_blocks, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(n_blocks, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, nats: Tensor, starts: Tensor) -> None:
+        """Add a batch: the (B, T) nats of its characters and where its windows begin, (B,) in tokens."""
+        block = (starts - self.first) // self.length  # (B,)
+        # as a product, whose order of summing is the same each time on every device
+        within = F.one_hot(block, len(self.nats))  # (B, blocks)
+        self.nats += nats.sum(1) @ within.double()
+        self.count += within.sum(0) * nats.shape[1]
+
+    def compute(self) -> tuple[Tensor, Tensor]:
+        """Sums of nats, (blocks,) float64, and the characters that they are over, (blocks,) int64."""
+        return self.nats, self.count
 
 
 def validation_metrics() -> MetricCollection:

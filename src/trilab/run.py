@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from trilab.callbacks.path_check import PathCheck
 from trilab.callbacks.progress import TrainingProgress
 from trilab.callbacks.samples import Samples
 from trilab.callbacks.weight_tables import WeightTables
-from trilab.config import Config, bind, read, save
+from trilab.config import Config, bind, check_logger, read, save
 from trilab.corpus import read_corpus
 from trilab.datamodule import CharData
 from trilab.errors import BadInput
@@ -32,13 +33,19 @@ from trilab.gate import Coverage, Leak, examine
 from trilab.generate import generate
 from trilab.identity import differences
 from trilab.learner import Learner
+from trilab.local_loggers import mlflow_run, tensorboard_run
+from trilab.metrics import LossByBlock
 from trilab.model import LanguageModel
+from trilab.references import references_for
 from trilab.stopping import patiently
-from trilab.tracking import MetricsFile, log_summary, wandb_run
+from trilab.tracking import Line, MetricsFile, log_line, log_summary, wandb_run
 from trilab.trainer import build_trainer
 from trilab.vocabulary import Vocabulary
+from trilab.windows import blocks
 
 log = logging.getLogger("trilab")
+
+COUNTED_AT_MOST = 20_000_000  # characters whose n-grams are counted: about 40 seconds and 1.5 GB
 
 # keys of the trainer that change a result by rounding alone
 TO_ROUNDING = ("accelerator", "accumulate", "devices", "num_nodes", "strategy")
@@ -102,8 +109,8 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
     with ExitStack() as closing:
         loggers: list[Logger] = []
         if first:
-            if config.logger.name == "wandb":
-                loggers.append(closing.enter_context(_tracked(job.config, folder, step)))
+            tracked = closing.enter_context(_tracked(job.config, folder, step))
+            loggers += [tracked] if tracked else []
             save(job.config, folder / "config.yaml")
             if job.resume:
                 _take_over(job.resume.path, best, folder / "checkpoints")
@@ -140,6 +147,7 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
         seed=config.seed,
         max_steps=config.trainer.max_steps,
         description=checkpoint.describe(config.tree, data.vocabulary.characters),
+        by_block=LossByBlock(len(data.splits.train), *blocks(len(data.splits.val), data.block_size)),
     )
     progress = TrainingProgress(
         every=config.trainer.log_every,
@@ -229,10 +237,15 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
         if math.isnan(learner.val_loss):  # gone on from the very end: no step was left, its row is written already
             trainer.loggers = []
             trainer.validate(learner, datamodule=data, verbose=False)
+        if data.test:
+            trainer.test(learner, datamodule=data, verbose=False)
     measured = {
         "val_loss": learner.val_loss,
         "best_val_loss": learner.best_val_loss,
         "best_step": learner.best_step,
+        **({"test_loss": learner.test_loss} if data.test else {}),
+        "loss_by_position": learner.loss_by_position,
+        "loss_by_block": learner.loss_by_block,
         "steps": trainer.global_step,
         "seconds": learner.seconds,
         "n_params": sum(p.numel() for p in learner.model.parameters() if p.requires_grad),
@@ -240,6 +253,7 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
         "state_size": learner.model.state_size(data.block_size),
         "chars_per_second": job.progress.chars_per_second,
         "precision": str(trainer.precision),
+        "device": _device_name(trainer.strategy.root_device),
         "check": _checked(job),
         "data": {
             "name": data.corpus.name,
@@ -247,7 +261,10 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
             "characters": len(data.corpus.text),
             "vocab_size": len(data.vocabulary),
         },
+        "references": _references(data, folder.parent) if trainer.is_global_zero else None,
     }
+    by_position = Line("position", "nats", list(enumerate(learner.loss_by_position)))
+    log_line(loggers, "loss_by_position", by_position, trainer.global_step)
     log_summary(loggers, measured)
     return measured
 
@@ -266,6 +283,27 @@ def _checked(job: Job) -> dict[str, Any]:
     }
 
 
+def _references(data: CharData, experiment: Path) -> dict[str, Any] | None:
+    """What untrained predictors reach on the same validation windows; None for a text too long to be counted soon."""
+    train, val = data.splits.train, data.splits.val
+    if len(train) > COUNTED_AT_MOST:
+        log.info("No n-gram lines: they are counted on texts of up to %s characters.", f"{COUNTED_AT_MOST:,}")
+        return None
+    found = references_for(
+        experiment,
+        text_sha256=data.corpus.sha256,
+        train=train.numpy(),
+        val=val.numpy(),
+        vocab_size=len(data.vocabulary),
+        block_size=data.block_size,
+    )
+    return found.as_dict()
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def _flops_per_char(model: LanguageModel, block_size: int) -> float | None:
     """Of training, forward and backward; None where a strategy does not say what it costs."""
     try:
@@ -278,6 +316,7 @@ def _at_the_end(
     config: Config, data: CharData, window: torch.Tensor, folder: Path, console: Console | None
 ) -> list[Callback]:
     callbacks: list[Callback] = []
+    every, val_every = config.callbacks.show_every, config.trainer.val_every
     if config.callbacks.sample_chars:
         callbacks.append(
             Samples(
@@ -286,10 +325,15 @@ def _at_the_end(
                 seed=config.seed,
                 path=folder / "sample.txt",
                 console=console,
+                every=every,
+                val_every=val_every,
             )
         )
     if config.callbacks.weight_tables:
-        callbacks.append(WeightTables(window))
+        fresh = partial(build_model, config, len(data.vocabulary))
+        callbacks.append(
+            WeightTables(window, fresh=fresh, path=folder / "tables.npz", every=every, val_every=val_every)
+        )
     return callbacks
 
 
@@ -365,22 +409,37 @@ def _take_over(resumed: Path, best: Path | None, kept: Path) -> None:
         (kept / "last.ckpt").replace(kept / "damaged.ckpt")
 
 
-def _tracked(config: Config, folder: Path, step: int) -> AbstractContextManager[Any]:
-    if config.logger.name != "wandb":
-        return nullcontext()
-    return wandb_run(
-        Path(config.paths.outputs),
-        project=config.logger.project,
-        entity=config.logger.entity,
-        mode=config.logger.mode,
-        name=f"{config.name}-seed{config.seed}",
-        group=config.experiment_name,
-        job_type=config.strategy,
-        tags=list(dict.fromkeys([config.strategy, config.name, config.experiment_name])),
-        config=config.tree,
-        memory=folder / "wandb.json",
-        step=step,
-    )
+def _tracked(config: Config, folder: Path, step: int) -> AbstractContextManager[Logger | None]:
+    check_logger(config)
+    name, outputs = f"{config.name}-seed{config.seed}", Path(config.paths.outputs)
+    match config.logger.name:
+        case "wandb":
+            return wandb_run(
+                outputs,
+                project=config.logger.project,
+                entity=config.logger.entity,
+                mode=config.logger.mode,
+                name=name,
+                group=config.experiment_name,
+                job_type=config.strategy,
+                tags=list(dict.fromkeys([config.strategy, config.name, config.experiment_name])),
+                config=config.tree,
+                memory=folder / "wandb.json",
+                step=step,
+            )
+        case "tensorboard":
+            return tensorboard_run(folder / "tensorboard", config=config.tree, step=step)
+        case "mlflow":
+            return mlflow_run(
+                outputs / "mlruns",
+                experiment=config.experiment_name,
+                name=name,
+                tags={"strategy": config.strategy, "seed": str(config.seed)},
+                config=config.tree,
+                memory=folder / "mlflow.json",
+                step=step,
+            )
+    return nullcontext()
 
 
 @contextmanager
@@ -396,6 +455,7 @@ def _lightning_quiet() -> Iterator[None]:
             ".*GPU available but not used.*",  # accelerator=cpu was asked for
             ".*`srun` command.*",  # who is who among the processes is ours to say, on a cluster too
             ".*LeafSpec.*",  # Lightning's own use of a deprecated torch name
+            ".*callbacks used to create the checkpoint.*",  # samples may be wanted no more
             ".*returned a view tensor.*",  # fsdp: no block changes what it is given in place
         ):
             warnings.filterwarnings("ignore", message)

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ from rich.console import Console
 
 from trilab import stopping
 from trilab.compose import plain
-from trilab.config import Config, bind, read, strategies
+from trilab.config import Config, bind, check_logger, read, strategies
 from trilab.corpus import read_corpus
 from trilab.errors import BadInput
 from trilab.folder import is_finished, is_given_up, summary_of
 from trilab.holder import Holder, read_holder
 from trilab.identity import run_name
-from trilab.report import report
+from trilab.until_decided import Job, UntilDecided
 
 log = logging.getLogger("trilab")
 
@@ -49,6 +50,7 @@ def check(config: Config) -> None:
     Raises:
         BadInput: a class that cannot be imported, a knob that it does not have, a text that cannot be read or cut.
     """
+    check_logger(config)
     strategies(config)
     bind(config.model, "model", given=("vocab_size", "block_size", "make_agg", "seed"))
     bind(config.optim, "optim")()
@@ -82,6 +84,10 @@ class Sweep:
         given_up: those that are passed over, since they have failed.
         ours: the runs are processes of this machine that end with this one; otherwise a cluster's.
         console: gets a line for each run that ends.
+        experiments: each experiment's folder → the config of one of its runs, which says how it is reported.
+        searching: the runs are not known beforehand: those count that end in the experiments' folders.
+        looking: one for each experiment to which seeds are added until all is decided.
+        at_once: runs that train at a time; None where that is not known.
     """
 
     def __init__(
@@ -92,11 +98,19 @@ class Sweep:
         given_up: Collection[Path],
         ours: bool,
         console: Console,
+        experiments: Mapping[Path, Config],
+        searching: bool = False,
+        looking: Sequence[UntilDecided] = (),
+        at_once: int | None = 1,
     ) -> None:
         self.folders = list(dict.fromkeys(folders))
         self.console = console
         self.ours = ours
         self.began = time.time()
+        self.experiments = experiments
+        self.searching = searching
+        self.looking = looking
+        self.at_once = at_once
         self._ended: set[Path] = set()
         self._passed = set(passed)
         self._given_up = set(given_up)
@@ -106,12 +120,38 @@ class Sweep:
     def start(self) -> None:
         """Say what is ahead and begin to look."""
         begun = [f for f in self.folders if (f / "checkpoints").exists() and f not in self._passed | self._given_up]
-        ahead = [f"{len(self.folders)} runs"]
+        ahead = ["a search"] if self.searching else [f"{len(self.folders)} runs"]
         ahead += [f"{len(self._passed)} of them finished already"] * bool(self._passed)
         ahead += [f"{len(self._given_up)} failed before (retry=true tries again)"] * bool(self._given_up)
         ahead += [f"{len(begun)} begun before"] * bool(begun)
         self._print(", ".join(ahead))
         self._thread.start()
+
+    def add(self, folders: Collection[Path], *, passed: Collection[Path], given_up: Collection[Path]) -> None:
+        """Watch these runs too; arguments as above."""
+        self._passed |= set(passed)
+        self._given_up |= set(given_up)
+        self.folders = list(dict.fromkeys([*self.folders, *folders]))
+
+    def further(self) -> list[Job]:
+        """What the sweep is to launch when all that it has launched has ended; empty once it is done."""
+        if not self.looking:
+            return []
+        if self.ours:
+            self._wait_for_others()
+        self._look()
+        while not stopping.wished():
+            jobs = [job for looking in self.looking for job in looking.further(self._print)]
+            if not jobs:
+                break
+            for job in jobs:
+                check(job.config)
+            _plan(jobs)
+            passed = [job.folder for job in jobs if _is_passed_over(job)]
+            self.add([job.folder for job in jobs], passed=passed, given_up=_given_up(jobs))
+            if left := [job for job in jobs if job.folder not in passed]:
+                return left
+        return []
 
     def _print(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -127,11 +167,14 @@ class Sweep:
                 self._pass_on(signum)
 
     def _look(self) -> None:
+        if self.searching:
+            found = (path for experiment in self.experiments for path in experiment.glob("*/summary.json"))
+            self.add([path.parent for path in found if self._is_new(path)], passed=(), given_up=())
         for folder in self.folders:
             if folder in self._ended or folder in self._passed or folder in self._given_up:
                 continue
             summary = summary_of(folder)
-            if summary is None or (folder / "summary.json").stat().st_mtime < self.began - 1:
+            if summary is None or not self._is_new(folder / "summary.json"):
                 continue
             self._ended.add(folder)
             done, ahead = len(self._ended), len(self.folders) - len(self._passed | self._given_up) - len(self._ended)
@@ -142,8 +185,16 @@ class Sweep:
                 else f"{summary['status'].upper()}: {summary['error']['type']}: {summary['error']['message']}"
             )
             name = f"{summary['label']} seed={summary['seed']}"
-            count = f"{done + len(self._passed | self._given_up)}/{len(self.folders)}"
-            self._print(f"{count:>7}  {name:<24} {came_to}  about {left:.0f} s left")
+            count, time_left = (
+                f"{done + len(self._passed | self._given_up)}/{len(self.folders)}",
+                f"about {left:.0f} s left",
+            )
+            if self.searching:
+                count, time_left = str(done), ""
+            self._print(f"{count:>7}  {name:<24} {came_to}  {time_left}".rstrip())
+
+    def _is_new(self, path: Path) -> bool:
+        return path.stat().st_mtime >= self.began - 1
 
     def _pass_on(self, signum: int) -> None:
         """Have the workers of this sweep stop, whichever have a run by now: a launcher may have told them nothing."""
@@ -176,10 +227,10 @@ class Sweep:
             time.sleep(0.5)
 
     def end(self) -> int:
-        """Stop looking, print the table of every experiment that took part.
+        """Stop looking, report every experiment that took part.
 
         Returns:
-            The exit code: 0, or 1 if a run did not finish.
+            The exit code: 0, or 1 if a run did not finish; of a search, if none did.
         """
         if self.ours:
             self._wait_for_others()
@@ -187,12 +238,9 @@ class Sweep:
         if self._thread.is_alive():
             self._thread.join()
         self._look()
-        for experiment in dict.fromkeys(folder.parent for folder in self.folders):
-            try:
-                report(experiment, console=self.console)
-            except BadInput as error:  # nothing to compare: the sweep ended before a run left anything
-                self._print(str(error))
-        for outputs in dict.fromkeys(folder.parent.parent for folder in self.folders):
+        for experiment, config in self.experiments.items():
+            self._report(experiment, config)
+        for outputs in dict.fromkeys(experiment.parent for experiment in self.experiments):
             offline = [p for p in outputs.glob("wandb/offline-run-*") if p.stat().st_mtime >= self.began]
             if offline:
                 self._print(
@@ -202,7 +250,41 @@ class Sweep:
         if missing:
             names = ", ".join(folder.name for folder in missing)
             self._print(f"{len(missing)} of {len(self.folders)} runs did not finish: {names}")
+        if self.searching:
+            return 1 if len(missing) == len(self.folders) else 0
         return 1 if missing else 0
+
+    def _report(self, experiment: Path, config: Config) -> None:
+        """On the terms of this sweep; to W&B too, if a run has ended that goes there."""
+        from trilab.report import report  # only where there is something to report
+
+        terms, logger = config.report, config.logger
+        try:
+            made = report(
+                experiment,
+                baseline=terms.baseline,
+                measure=terms.measure,
+                margin=terms.margin,
+                choose=terms.choose,
+                console=self.console,
+            )
+        except BadInput as error:  # nothing to compare: the sweep ended before a run left anything
+            self._print(str(error))
+            return
+        if logger.name != "wandb" or not any(folder.parent == experiment for folder in self._ended):
+            return
+        from trilab.report.record import verdicts
+        from trilab.tracking import log_report
+
+        log_report(
+            experiment.parent,
+            project=logger.project,
+            entity=logger.entity,
+            mode=logger.mode,
+            experiment=experiment.name,
+            rows=verdicts(made),
+            page=experiment / "report.html",
+        )
 
 
 LAUNCHED_BY = "TRILAB_SWEEP"
@@ -214,13 +296,32 @@ def launched_by() -> int | None:
     return int(pid) if pid.isdecimal() and "SUBMITIT_EXECUTOR" not in os.environ else None
 
 
-def _plan(runs: Mapping[Path, Config]) -> None:
+def _plan(jobs: Sequence[Job]) -> None:
     """Add a line for each run to its experiment's planned.jsonl, so that others can tell what is left."""
-    for folder, config in runs.items():
-        line = {"run": folder.name, "label": config.name, "seed": config.seed, "max_steps": config.trainer.max_steps}
+    for job in jobs:
+        config = job.config
+        line = {
+            "run": job.folder.name,
+            "label": config.name,
+            "seed": config.seed,
+            "max_steps": config.trainer.max_steps,
+        }
         # one write a line: others add too; on a full disk the runs themselves say so
-        with suppress(OSError), (folder.parent / "planned.jsonl").open("ab", buffering=0) as file:
+        with suppress(OSError), (job.folder.parent / "planned.jsonl").open("ab", buffering=0) as file:
             file.write(json.dumps(line).encode() + b"\n")
+
+
+def _is_passed_over(job: Job) -> bool:
+    return is_finished(job.folder) and not job.config.force
+
+
+def _given_up(jobs: Sequence[Job]) -> list[Path]:
+    return [job.folder for job in jobs if is_given_up(job.folder, job.config)]
+
+
+def further_runs() -> list[list[str]]:
+    """The overrides of each run that this process's sweep is to launch next; empty once it is done."""
+    return [list(job.overrides) for job in current.further()] if current is not None else []
 
 
 # The sweep that this process launched, if any. Hydra sends its callbacks to the workers, so they cannot hold it.
@@ -247,23 +348,34 @@ class SweepCallback(Callback):
                     "of its runs itself, also those of trainer.devices=N: leave torchrun out."
                 )
             try:
-                configs = [read(plain(job)) for job in _jobs(config)]
+                jobs = [_job(config, overrides) for overrides in _given(config)]
             except HydraException:
                 return  # Hydra composes the same again before it launches anything, and then says so once
-            for job in configs:
-                check(job)
-            for job in configs:
-                make_room(job)
-            folders = [Path(job.paths.outputs) / job.experiment_name / _run_id(job) for job in configs]
-        runs = dict(zip(folders, configs, strict=True))
-        _plan(runs)
-        ours = "submitit" not in config.hydra.launcher._target_
+            for job in jobs:
+                check(job.config)
+            looking = _looking(config, jobs)
+            experiments = {job.folder.parent: job.config for job in reversed(jobs)}
+            searching = not _is_grid(config)
+            if searching:
+                usual = read(plain(config))
+                experiments = {Path(usual.paths.outputs) / usual.experiment_name: usual}
+            for one in experiments.values():
+                make_room(one)
+            for each in looking:
+                each.settle()
+        _plan(jobs)
+        launcher = config.hydra.launcher
+        ours = "submitit" not in launcher._target_
         current = Sweep(
-            folders,
-            passed=[folder for folder, job in runs.items() if is_finished(folder) and not job.force],
-            given_up=[folder for folder, job in runs.items() if is_given_up(folder, job)],
+            [job.folder for job in jobs],
+            passed=[job.folder for job in jobs if _is_passed_over(job)],
+            given_up=_given_up(jobs),
             ours=ours,
             console=Console(),
+            experiments=experiments,
+            searching=searching,
+            looking=looking,
+            at_once=_at_once(launcher),
         )
         os.environ[LAUNCHED_BY] = str(os.getpid())
         if ours:
@@ -271,15 +383,54 @@ class SweepCallback(Callback):
         current.start()
 
 
-def _jobs(config: DictConfig) -> list[DictConfig]:
-    """The composed config of every run that Hydra's own sweeper will launch; none for one that searches."""
-    sweeper = config.hydra.sweeper
-    if sweeper._target_ != f"{BasicSweeper.__module__}.{BasicSweeper.__name__}":
+def _is_grid(config: DictConfig) -> bool:
+    """Whether every combination is launched: by our own sweeper or by Hydra's. Others search."""
+    return config.hydra.sweeper._target_ in (
+        "hydra_plugins.trilab_sweeper.GridSweeper",
+        f"{BasicSweeper.__module__}.{BasicSweeper.__name__}",
+    )
+
+
+def _given(config: DictConfig) -> list[list[str]]:
+    """The overrides of every run that a grid will launch first; none for a sweeper that searches."""
+    if not _is_grid(config):
         return []
+    params = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+    return combinations(params + list(config.hydra.overrides.task))
+
+
+def _job(config: DictConfig, overrides: Sequence[str]) -> Job:
+    """One run of the sweep that has this config."""
     loader = GlobalHydra.instance().config_loader()
-    params = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-    given = params + list(config.hydra.overrides.task)
-    return [loader.load_sweep_config(config, overrides) for overrides in combinations(given)]
+    run = read(plain(loader.load_sweep_config(config, list(overrides))))
+    return Job(tuple(overrides), run, Path(run.paths.outputs) / run.experiment_name / _run_id(run))
+
+
+def _looking(config: DictConfig, jobs: Sequence[Job]) -> list[UntilDecided]:
+    """One for each experiment that is to go on until all is decided.
+
+    Raises:
+        BadInput: as `UntilDecided`; a sweeper that adds no seeds.
+    """
+    if not read(plain(config)).sweep.until_decided:
+        return []
+    target = config.hydra.sweeper._target_
+    if not target.startswith("hydra_plugins.trilab_sweeper."):
+        raise BadInput(f"sweep.until_decided=true needs hydra/sweeper=grid, which adds seeds, not {target}.")
+    compose = partial(_job, config)
+    experiments = dict.fromkeys(job.folder.parent for job in jobs)
+    return [UntilDecided([job for job in jobs if job.folder.parent == one], compose) for one in experiments]
+
+
+def _at_once(launcher: DictConfig) -> int | None:
+    """How many runs train at a time; None where a cluster, or whoever is not known here, decides that."""
+    kind = launcher._target_.rpartition(".")[2]
+    if kind == "BasicLauncher":
+        return 1
+    if kind != "JoblibLauncher":
+        return None
+    n: int = launcher.n_jobs or 1
+    return n if n > 0 else max(1, (os.cpu_count() or 1) + 1 + n)
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:

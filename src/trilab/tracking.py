@@ -12,7 +12,8 @@ import threading
 import traceback
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -38,9 +39,11 @@ INIT_TIMEOUT = 10
 FINISH_TIMEOUT = 15
 START_TIMEOUT = 40  # with all that W&B does around reaching its server
 CALL_TIMEOUT = 5  # any other call, which only talks to W&B's own process
+LARGEST_PAGE = 2**20  # bytes of a report that W&B is given
 
 SPARE_DISK = 2**16  # bytes free, under which W&B may have lost what it could not write: it does not say so
 AXIS = "trainer/global_step"
+BEST = {"val/loss": "min", "val/bits_per_char": "min", "val/perplexity": "min", "val/accuracy": "max"}
 T = TypeVar("T")
 Way = Literal["online", "offline", "disabled"]
 
@@ -111,7 +114,41 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-class Wandb(WandbLogger):
+@dataclass(frozen=True)
+class Line:
+    """A curve over something else than steps, such as the loss by position.
+
+    Args:
+        x, y: what the axes are, with units.
+        points: (x, y) from left to right.
+    """
+
+    x: str
+    y: str
+    points: Sequence[tuple[float, float]]
+
+
+class Shows(ABC):
+    """A logger that can show more than numbers by step."""
+
+    @abstractmethod
+    def show_texts(self, name: str, texts: Sequence[tuple[int, str]], step: int) -> None:
+        """All (step, text) so far, the newest last."""
+
+    @abstractmethod
+    def show_picture(self, name: str, picture: Image.Image, step: int) -> None:
+        """One picture of those that the steps make a film of."""
+
+    @abstractmethod
+    def show_line(self, name: str, line: Line, step: int) -> None:
+        """A curve, drawn once."""
+
+    @abstractmethod
+    def log_summary(self, summary: Mapping[str, Any]) -> None:
+        """What the run came to: one value a name, which may be nested."""
+
+
+class Wandb(WandbLogger, Shows):
     """Lightning's logger of a W&B run, which stops logging, with one warning, where W&B itself fails.
 
     W&B works in a process of its own. When that dies, a call raises whatever the broken connection raises; when it
@@ -145,12 +182,35 @@ class Wandb(WandbLogger):
         """Log pictures, which W&B writes to temporary files first."""
         self._try(lambda: super(Wandb, self).log_image(*args, **kwargs))
 
+    def log_page(self, name: str, page: Path) -> None:
+        """Log a page of HTML that stands alone."""
+        self._try(lambda: self.experiment.log({name: wandb.Html(page, inject=False)}))
+
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """They are in the config that the run began with."""
 
+    def show_texts(self, name: str, texts: Sequence[tuple[int, str]], step: int) -> None:
+        """Log one table with all of them: the latest has the whole history."""
+        self.log_table(name, columns=["step", "text"], data=[[at, text] for at, text in texts], step=step)
+
+    def show_picture(self, name: str, picture: Image.Image, step: int) -> None:
+        """Log it under one name for all steps, which W&B shows with a slider."""
+        self.log_image(name, images=[picture], step=step)
+
+    def show_line(self, name: str, line: Line, step: int) -> None:
+        """Log W&B's own chart of a table; those of several runs are drawn into one."""
+
+        def draw() -> None:
+            table = wandb.Table(columns=[line.x, line.y], data=[list(point) for point in line.points])
+            chart: Any = wandb.plot.line(table, line.x, line.y, title=name)
+            super(Wandb, self).log_metrics({name: chart}, step)
+
+        if step > self._after:
+            self._try(draw)
+
     def log_summary(self, summary: Mapping[str, Any]) -> None:
-        """Keep one value a run."""
-        self._try(lambda: self.experiment.summary.update(dict(summary)))
+        """Keep one value a run; lists of numbers would be columns that nobody can read."""
+        self._try(lambda: self.experiment.summary.update(_without_series(summary)))
 
     def finish(self, error: BaseException | None) -> None:
         """Close the run, in bounded time: what no exception has left is finished, all else failed.
@@ -312,9 +372,10 @@ def _begin(
         logging.getLogger("wandb").setLevel(logging.CRITICAL)  # it would print a traceback a line on a full disk
         summary: Any = run.summary
         seen = max(step, int(summary.get(AXIS) or 0)) if again else -1
-        run.define_metric(AXIS)
+        run.define_metric(AXIS, hidden=True)  # an axis, of which no chart is drawn
         run.define_metric("*", step_metric=AXIS, step_sync=True)
-        run.define_metric("val/loss", step_metric=AXIS, summary="min")
+        for metric, best in BEST.items():
+            run.define_metric(metric, step_metric=AXIS, summary=best)
         return run, seen
 
     with _environment(agent=part.id == asked):
@@ -437,25 +498,86 @@ def _end_service(patience: float) -> None:
             raise
 
 
-def log_text(loggers: Iterable[Logger], name: str, text: str, step: int) -> None:
-    """A text, such as a sample, to the loggers that can show one."""
-    for logger in loggers:
-        if isinstance(logger, Wandb):
-            logger.log_text(name, columns=["step", "text"], data=[[str(step), text]], step=step)
+def _without_series(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same nested values, less the lists of numbers."""
+    return {
+        name: _without_series(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if not (isinstance(value, list | tuple) and value and all(isinstance(each, int | float) for each in value))
+    }
 
 
-def log_summary(loggers: Iterable[Logger], summary: Mapping[str, Any]) -> None:
-    """What a run came to, to the loggers that keep one value a run."""
+def log_texts(loggers: Iterable[Logger], name: str, texts: Sequence[tuple[int, str]], step: int) -> None:
+    """Texts such as samples, all (step, text) so far, to the loggers that can show them."""
     for logger in loggers:
-        if isinstance(logger, Wandb):
-            logger.log_summary(summary)
+        if isinstance(logger, Shows):
+            logger.show_texts(name, texts, step)
 
 
 def log_picture(loggers: Iterable[Logger], name: str, picture: Image.Image, step: int) -> None:
     """A picture, such as a layer's table of weights, to the loggers that can show one."""
     for logger in loggers:
-        if isinstance(logger, Wandb):
-            logger.log_image(name, images=[picture], step=step)
+        if isinstance(logger, Shows):
+            logger.show_picture(name, picture, step)
+
+
+def log_line(loggers: Iterable[Logger], name: str, line: Line, step: int) -> None:
+    """A curve over something else than steps to the loggers that can draw one."""
+    for logger in loggers:
+        if isinstance(logger, Shows):
+            logger.show_line(name, line, step)
+
+
+def log_summary(loggers: Iterable[Logger], summary: Mapping[str, Any]) -> None:
+    """What a run came to, to the loggers that keep one value a run."""
+    for logger in loggers:
+        if isinstance(logger, Shows):
+            logger.log_summary(summary)
+
+
+def log_report(
+    outputs: Path,
+    *,
+    project: str,
+    entity: str | None,
+    mode: str,
+    experiment: str,
+    rows: Sequence[Mapping[str, Any]],
+    page: Path,
+) -> None:
+    """A run of its own in the experiment's group: the table "verdicts", and the page "report" where it is small.
+
+    Takes seconds at most where W&B cannot be reached, and never raises for W&B's sake, like `wandb_run`.
+
+    Args:
+        outputs: the one W&B folder that all runs share.
+        project, entity, mode: as in `wandb_run`.
+        experiment: its name; the report is kept track of in its folder in outputs.
+        rows: one a variant, all with the same names; what is no number, text, truth value or None is written out.
+        page: report.html; left out where it is not there or above LARGEST_PAGE.
+    """
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with wandb_run(
+        outputs,
+        project=project,
+        entity=entity,
+        mode=mode,
+        name=f"{experiment} report",
+        group=experiment,
+        job_type="report",
+        tags=["report", experiment],
+        config={"experiment_name": experiment},
+        memory=outputs / experiment / "wandb.json",
+        step=0,
+    ) as logger:
+        data = [[_cell(row.get(name)) for name in columns] for row in rows]
+        logger.log_table("verdicts", columns=columns, data=data, step=0)
+        if page.is_file() and page.stat().st_size <= LARGEST_PAGE:
+            logger.log_page("report", page)
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
 
 
 def _reachable(mode: str) -> tuple[Way, str]:

@@ -139,6 +139,17 @@ def shard(starts: Tensor, micro_step: int, accumulate: int, rank: int, world_siz
     return starts[begins : begins + size]
 
 
+class Windows(NamedTuple):
+    """What a model reads and what it is to say, cut out of a text."""
+
+    inputs: Tensor
+    """(B, T) int64."""
+    targets: Tensor
+    """(B, T) int64: the token after each input; (0, T) where none of them counts."""
+    starts: Tensor
+    """(B,) int64: where each window with targets begins in the text."""
+
+
 def gather(tokens: Tensor, starts: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
     """Cut windows out of a text.
 
@@ -188,6 +199,21 @@ def validation_batches(n_tokens: int, block_size: int, windows_per_batch: int) -
     if left_over:
         batches.append(WindowBatch(torch.tensor([n_whole * block_size]), left_over))
     return batches
+
+
+def blocks(n_tokens: int, block_size: int, most: int = 100) -> tuple[int, int]:
+    """How a split is cut into stretches of whole windows, for comparing models stretch by stretch.
+
+    Args:
+        n_tokens: tokens of the split.
+        block_size: T, in tokens.
+        most: stretches that there may be.
+    Returns:
+        Tokens of a stretch, and the number of stretches; the last may be shorter.
+    """
+    n_windows = -(-max(n_tokens - 1, 0) // block_size)
+    windows = max(1, -(-n_windows // most))
+    return windows * block_size, -(-n_windows // windows)
 
 
 def deal(batches: list[WindowBatch], rank: int, world_size: int) -> list[WindowBatch]:

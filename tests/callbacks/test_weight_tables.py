@@ -1,17 +1,19 @@
 """Pictures of weight tables: which pixel is which weight."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from PIL import Image
 
 from trilab.agg.attention import SelfAttention
 from trilab.agg.base import Aggregation
 from trilab.agg.softmax import SoftmaxMean
 from trilab.callbacks import weight_tables
-from trilab.callbacks.weight_tables import WeightTables, draw, pictures
+from trilab.callbacks.weight_tables import WeightTables, draw, strip, tables
 from trilab.colours import COLD, WARM
 from trilab.model import LanguageModel
 
@@ -60,32 +62,39 @@ def test_negative_weights_are_cold_and_zero_is_dark() -> None:
     assert pixel(picture, 0, 0, 2) == tuple(WARM[0].astype(int))
 
 
-def test_each_layer_has_a_picture_with_its_heads_side_by_side() -> None:
+def test_each_layer_has_a_table_whose_heads_are_drawn_side_by_side() -> None:
     model = LanguageModel(11, 8, lambda n, b: SelfAttention(n, b, n_head=4), n_embd=8, n_layer=2)
-    found = pictures(model, torch.zeros(1, 8, dtype=torch.int64))
-    assert list(found) == ["weights/layer_0", "weights/layer_1"]
-    assert found["weights/layer_0"].size == (4 * 256 + 3 * 4, 256)
+    found = tables(model, torch.zeros(1, 8, dtype=torch.int64))
+    assert list(found) == ["layer_0", "layer_1"]
+    picture = strip(found["layer_0"])
+    assert picture.size == (4 * 256 + 3 * 4, 256)
     (table, _) = model.weights(torch.zeros(1, 8, dtype=torch.int64))
     assert table is not None
-    third = found["weights/layer_0"].crop((2 * 260, 0, 2 * 260 + 256, 256))
-    assert third.tobytes() == draw(table[0, 2].double().numpy()).tobytes()
+    third = picture.crop((2 * 260, 0, 2 * 260 + 256, 256))
+    assert third.tobytes() == draw(table[0, 2].detach().double().numpy()).tobytes()
 
 
 def test_more_than_eight_heads_are_cut_to_eight() -> None:
     model = LanguageModel(11, 8, lambda n, b: SelfAttention(n, b, n_head=16), n_embd=16)
-    assert pictures(model, torch.zeros(1, 8, dtype=torch.int64))["weights/layer_0"].width == 8 * 256 + 7 * 4
+    assert tables(model, torch.zeros(1, 8, dtype=torch.int64))["layer_0"].shape == (8, 8, 8)
 
 
-def test_a_strategy_without_a_table_has_no_picture() -> None:
-    class Last(Aggregation):
-        def mix(self, x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            return v
+class Last(Aggregation):
+    """Has no table."""
 
-    assert pictures(LanguageModel(11, 8, Last), torch.zeros(1, 8, dtype=torch.int64)) == {}
+    def mix(self, x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return v
+
+
+def test_a_strategy_without_a_table_has_none_here_and_leaves_no_file(tmp_path: Path) -> None:
+    model = LanguageModel(11, 8, Last)
+    assert tables(model, torch.zeros(1, 8, dtype=torch.int64)) == {}
+    fit(learner(model), [WeightTables(torch.zeros(1, 8, dtype=torch.int64), fresh=lambda: model, path=tmp_path / "t")])
+    assert not list(tmp_path.iterdir())
 
 
 def test_at_the_end_of_training_each_picture_goes_to_the_loggers_at_the_last_step(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[tuple[str, tuple[int, int], int]] = []
 
@@ -93,6 +102,34 @@ def test_at_the_end_of_training_each_picture_goes_to_the_loggers_at_the_last_ste
         logged.append((name, picture.size, step))
 
     monkeypatch.setattr(weight_tables, "log_picture", noted)
-    module = learner(LanguageModel(11, 8, SoftmaxMean, n_layer=2))
-    fit(module, [WeightTables(torch.zeros(1, 8, dtype=torch.int64))])
+    model = LanguageModel(11, 8, SoftmaxMean, n_layer=2)
+    tokens = torch.zeros(1, 8, dtype=torch.int64)
+    fit(learner(model), [WeightTables(tokens, fresh=lambda: model, path=tmp_path / "tables.npz")])
     assert logged == [("weights/layer_0", (256, 256), 5), ("weights/layer_1", (256, 256), 5)]
+
+
+def test_the_file_has_each_layer_before_and_after_the_training(tmp_path: Path) -> None:
+    def fresh() -> LanguageModel:
+        return LanguageModel(11, 8, lambda n, b: SelfAttention(n, b, n_head=2), n_embd=8, n_layer=2)
+
+    module, tokens, path = learner(fresh(), lr=0.1), torch.arange(8)[None], tmp_path / "tables.npz"
+    before = tables(module.model, tokens)
+    fit(module, [WeightTables(tokens, fresh=fresh, path=path)])
+    after = tables(module.model, tokens)
+    with np.load(path, allow_pickle=False) as found:
+        assert sorted(found) == [f"{when}/layer_{layer}" for when in ("after", "before") for layer in (0, 1)]
+        for layer in ("layer_0", "layer_1"):
+            assert found[f"before/{layer}"].dtype == np.float32
+            assert found[f"before/{layer}"].shape == (2, 8, 8)
+            assert np.array_equal(found[f"before/{layer}"], before[layer])
+            assert np.array_equal(found[f"after/{layer}"], after[layer])
+            assert not np.array_equal(before[layer], after[layer])
+
+
+def test_the_file_has_the_first_positions_of_a_long_window(tmp_path: Path) -> None:
+    model = LanguageModel(11, 100, SoftmaxMean)
+    table = WeightTables(torch.zeros(1, 100, dtype=torch.int64), fresh=lambda: model, path=tmp_path / "tables.npz")
+    table.show(model, Trainer(max_steps=0, logger=False, enable_checkpointing=False, enable_model_summary=False))
+    with np.load(tmp_path / "tables.npz") as found:
+        assert found["after/layer_0"].shape == (1, 64, 64)
+        assert np.array_equal(found["after/layer_0"], tables(model, table.tokens)["layer_0"][:, :64, :64])

@@ -12,6 +12,11 @@ import yaml
 @pytest.fixture
 def add_run(experiment: Path) -> Callable[..., Path]:
     """Adds a finished run: add_run("softmax", seed=1, val_loss=2.8, config={"agg": {"size": 3}}, summary={…})."""
+    return adds_runs(experiment)
+
+
+def adds_runs(experiment: Path) -> Callable[..., Path]:
+    """What `add_run` is, for any folder."""
 
     def add(
         agg: str,

@@ -1,51 +1,81 @@
-"""Text that the trained model writes: on the screen, in sample.txt, in the loggers."""
+"""Text that the model writes: on the screen, in sample.txt, in the loggers."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Trainer
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from trilab.callbacks.showing import Showing
 from trilab.generate import generate
 from trilab.init import seed_of
-from trilab.learner import Learner, evaluating
-from trilab.tracking import log_text
+from trilab.learner import evaluating
+from trilab.model import LanguageModel
+from trilab.tracking import log_texts
 from trilab.vocabulary import Vocabulary
 
+EARLY = 100  # characters of a sample amid the training, at most: on a tiny model each costs as long as half a step
 
-class Samples(Callback):
-    """Writes one sample at the end of training, the same for the same weights and seed.
+
+class Samples(Showing):
+    """Writes samples, the same for the same weights and seed; the one at the end to a file and the screen too.
 
     Args:
         vocabulary: ids → characters.
-        count: characters to write.
+        count: characters to write at the end; before it EARLY of them are enough.
         seed: of the draws.
-        path: the file it goes to.
-        console: where it is shown; None shows nothing.
+        path: the file that the last one goes to.
+        console: where the last one is shown; None shows nothing.
+        every, val_every: when, see `Showing`.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, count: int, seed: int, path: Path, console: Console | None) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        count: int,
+        seed: int,
+        path: Path,
+        console: Console | None,
+        every: int | None = None,
+        val_every: int = 1,
+    ) -> None:
+        super().__init__(every=every, val_every=val_every)
         self.vocabulary = vocabulary
         self.count = count
         self.seed = seed
         self.path = path
         self.console = console
+        self.texts: list[tuple[int, str]] = []
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write it."""
-        assert isinstance(pl_module, Learner)
-        model = pl_module.whole_model()
-        if model is None or not trainer.is_global_zero:
+    def state_dict(self) -> dict[str, Any]:
+        """Kept in checkpoints: a training that goes on has all samples up to there, and none from after."""
+        return {"texts": list(self.texts)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint's."""
+        self.texts = [(step, text) for step, text in state_dict["texts"]]
+
+    def show(self, model: LanguageModel, trainer: Trainer) -> None:
+        """Write one."""
+        step = trainer.global_step
+        last = step >= trainer.max_steps
+        text = self._written(model, self.count if last else min(self.count, EARLY))
+        self.texts = [*(earlier for earlier in self.texts if earlier[0] < step), (step, text)]
+        log_texts(trainer.loggers, "sample", self.texts, step)
+        if not last:
             return
+        self.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        if self.console is not None:
+            self.console.print(Panel(Text(text), title="a sample", title_align="left"))
+
+    def _written(self, model: LanguageModel, count: int) -> str:
         device = model.token_embedding_table.weight.device
         tokens = self.vocabulary.encode(self.vocabulary.start).long()[None].to(device)
         generator = torch.Generator(device).manual_seed(seed_of(self.seed, "sample"))
         with evaluating(model):
-            written = generate(model, tokens, self.count, generator=generator)
-        text = self.vocabulary.decode(written[0, 1:].tolist())
-        self.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-        log_text(trainer.loggers, "sample", text, trainer.global_step)
-        if self.console is not None:
-            self.console.print(Panel(Text(text), title="a sample", title_align="left"))
+            written = generate(model, tokens, count, generator=generator)
+        return self.vocabulary.decode(written[0, 1:].tolist())

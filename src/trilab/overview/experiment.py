@@ -1,7 +1,6 @@
 """An experiment's folder → how each of its runs stands."""
 
 import heapq
-import json
 import platform
 import statistics
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from trilab.holder import Holder, lives, read_holder
 from trilab.overview.history import History
+from trilab.report.plans import Plan, read_plans, steps, whole
 from trilab.report.runs import Run, holds_a_run, no_runs, number, one_line, read_run, subfolders
 from trilab.report.variants import settings
 
@@ -102,15 +102,6 @@ class Overview:
         return statistics.fmean(paces) if paces else None
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What planned.jsonl says of a run before the run says it itself."""
-
-    label: str
-    seed: int | None
-    max_steps: int | None
-
-
 class Experiment:
     """An experiment that is looked at again and again, by its files alone; each look reads only what has changed.
 
@@ -123,7 +114,7 @@ class Experiment:
         self.folder = folder
         self._host = platform.node() if host is None else host
         self._runs: dict[Path, _RunFolder] = {}
-        self._plans: dict[str, _Plan] = {}
+        self._plans: dict[str, Plan] = {}
         self._plans_signature: _Signature = None
         self._sweeps: dict[int, float] = {}  # on this host: process → when a run said that it belongs to it
 
@@ -153,7 +144,7 @@ class Experiment:
             raise no_runs(self.folder)
         return Overview(self.folder, tuple(standings), over=self._is_over(standings))
 
-    def _stands(self, folder: Path, plan: _Plan | None, now: float) -> Standing | None:
+    def _stands(self, folder: Path, plan: Plan | None, now: float) -> Standing | None:
         holder = read_holder(folder)  # before the rest: what ends meanwhile has then written its summary
         if holder and holder.sweep is not None and holder.host == self._host:
             self._sweeps[holder.sweep] = max(holder.since, self._sweeps.get(holder.sweep, 0.0))
@@ -172,19 +163,7 @@ class Experiment:
         signature = _signature(path)
         if signature == self._plans_signature:
             return
-        self._plans_signature, self._plans = signature, {}
-        try:
-            lines = path.read_bytes().splitlines()
-        except OSError:
-            return
-        for line in lines:
-            try:
-                said = json.loads(line)
-            except (ValueError, RecursionError):
-                continue  # half written, or no plan
-            if isinstance(said, dict) and isinstance(name := said.get("run"), str) and _is_a_name(name):
-                label = one_line(str(said.get("label") or name))
-                self._plans[name] = _Plan(label, _whole(said.get("seed")), _steps(said.get("max_steps")))
+        self._plans_signature, self._plans = signature, read_plans(self.folder)
 
 
 class _RunFolder:
@@ -197,7 +176,7 @@ class _RunFolder:
         self._run = Run(folder, {}, {}, "unreadable")
         self._settings: dict[str, str] | None = None
 
-    def stands(self, plan: _Plan | None, holder: Holder | None, *, here: str, now: float) -> Standing | None:
+    def stands(self, plan: Plan | None, holder: Holder | None, *, here: str, now: float) -> Standing | None:
         """How the run stands; None where the folder holds nothing of a run yet."""
         self.history.look()
         read = _signature(self.folder / "config.yaml"), _signature(self.folder / "summary.json")
@@ -213,11 +192,11 @@ class _RunFolder:
         if not held and not holds_a_run(self.folder):
             return None
         state, reason = self._state(held)
-        max_steps = _steps(_section(run.config, "trainer").get("max_steps"))
-        seed = _whole(run.config.get("seed"))
+        max_steps = steps(_section(run.config, "trainer").get("max_steps"))
+        seed = whole(run.config.get("seed"))
         val_losses, step = dict(history.val_losses), history.step
         if state == "finished":
-            step = max(step, _steps(run.summary.get("steps")) or max_steps or 0)
+            step = max(step, steps(run.summary.get("steps")) or max_steps or 0)
             val_losses[step] = run.val_loss
         return Standing(
             folder=self.folder,
@@ -266,23 +245,10 @@ def _signature(path: Path) -> _Signature:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _left(folder: Path, plan: _Plan) -> Standing:
+def _left(folder: Path, plan: Plan) -> Standing:
     return Standing(folder, plan.label, plan.seed, "left", 0, plan.max_steps, {}, None, None)
-
-
-def _is_a_name(name: str) -> bool:
-    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = config.get(name)
     return section if isinstance(section, dict) else {}
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _steps(value: object) -> int | None:
-    steps = _whole(value)
-    return None if steps is None or steps < 0 else steps

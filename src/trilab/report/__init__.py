@@ -1,12 +1,13 @@
-"""Finished runs → what they are worth: a table in the terminal, report.csv, a picture.
+"""Finished runs → what they are worth: a page, a table in the terminal, report.csv and report.json, a picture.
 
 Reads result files only, so it works after a crash, on another machine, and without torch.
 """
 
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rich.console import Console
@@ -14,9 +15,16 @@ from rich.text import Text
 
 from trilab.atomic import replacing
 from trilab.errors import BadInput
+from trilab.looks import looks_of
+from trilab.report.plans import read_plans
+from trilab.report.provenance import Provenance, provenance
+from trilab.report.references import Reference, references
+from trilab.report.rows import Row, make_rows, measured
 from trilab.report.runs import STATUSES, Run, one_line, read_runs
-from trilab.report.table import Row, csv_text, find_baseline, in_encoding, make_rows, make_table
-from trilab.report.variants import Variant, group
+from trilab.report.table import csv_text, in_encoding, make_table
+from trilab.report.terms import IN_WORDS, Terms, terms_of
+from trilab.report.variants import Variant, choose, group
+from trilab.sequential import Spending
 
 __all__ = ["Report", "Row", "Run", "make_report", "report", "show", "write_svg"]
 
@@ -26,12 +34,30 @@ class Report:
     """What an experiment's runs say."""
 
     folder: Path
+    terms: Terms
     runs: tuple[Run, ...]
     """All of them, in the order of the folders' names."""
     rows: tuple[Row, ...]
-    """One a variant, the lowest mean val loss first."""
+    """One a variant, the lowest mean loss first."""
+    references: tuple[Reference, ...]
+    """What untrained predictors reach, the highest loss first."""
+    missing: tuple[str, ...]
+    """Runs that a sweep has planned and that have not begun."""
+    provenance: Provenance
+    spending: Spending | None
+    """The plan of looks, where seeds were added until all was decided."""
     notes: tuple[str, ...]
     """What a reader must know to read the rows rightly, a sentence each."""
+
+    @property
+    def name(self) -> str:
+        """The experiment's."""
+        return one_line(self.folder.resolve().name)
+
+    @property
+    def baseline(self) -> Row | None:
+        """The row that the others are compared with, if there is one."""
+        return next((row for row in self.rows if row.is_baseline), None)
 
     @property
     def not_finished(self) -> tuple[Run, ...]:
@@ -39,35 +65,113 @@ class Report:
         runs = (run for run in self.runs if run.status != "finished")
         return tuple(sorted(runs, key=lambda run: STATUSES.index(run.status)))
 
+    @cached_property
+    def differing(self) -> Mapping[str, Mapping[str, str]]:
+        """Every key of the config that is not the same in all rows → row → its value there, where it has one."""
+        keys = sorted({key for row in self.rows for key in row.variant.settings})
+        found = {key: {r.name: r.variant.settings[key] for r in self.rows if key in r.variant.settings} for key in keys}
+        return {key: of for key, of in found.items() if len(of) < len(self.rows) or len(set(of.values())) > 1}
 
-def report(folder: Path, *, baseline: str = "none", console: Console | None = None) -> Report:
-    """Write report.csv into an experiment's folder and print the table.
+
+def report(
+    folder: Path,
+    *,
+    baseline: str | None = None,
+    measure: str | None = None,
+    margin: float | None = None,
+    choose: str | None = None,
+    console: Console | None = None,
+) -> Report:
+    """Write report.html, report.json and report.csv into an experiment's folder and print the table.
 
     Args:
         folder: outputs/<experiment_name>.
-        baseline: the row that differences are taken to, by name.
+        baseline, measure, margin, choose: other terms than the experiment's own, see `Terms`.
         console: where to print; the terminal by default.
     Raises:
-        BadInput: the folder does not exist, has no run, or cannot be written.
+        BadInput: the folder does not exist, has no run, or cannot be written; terms that there are not.
     """
-    made = make_report(folder, baseline=baseline)
+    from trilab.report.page import page_html
+    from trilab.report.record import json_text
+
+    made = make_report(folder, baseline=baseline, measure=measure, margin=margin, choose=choose)
     console = console or Console()
-    path = folder / "report.csv"
-    _write(path, csv_text(made.rows))
+    for name, text in (
+        ("report.csv", csv_text(made.rows)),
+        ("report.json", json_text(made)),
+        ("report.html", page_html(made)),
+    ):
+        _write(folder / name, text)
     show(made, console)
-    console.print(Text(in_encoding(f"The same in full precision: {one_line(path.as_posix())}", console), "dim"))
+    place = in_encoding(one_line(folder.as_posix()), console)
+    console.print(Text(f"The page: {place}/report.html; for programs: report.json, report.csv beside it", "dim"))
     return made
 
 
-def make_report(folder: Path, *, baseline: str = "none") -> Report:
-    """Read an experiment's runs and compare them; writes and prints nothing. Arguments and errors as in `report`."""
-    runs = read_runs(folder)
-    variants = group(runs)
-    base, why_not = find_baseline(variants, baseline)
-    rows = make_rows(variants, base)
+def make_report(
+    folder: Path,
+    *,
+    baseline: str | None = None,
+    measure: str | None = None,
+    margin: float | None = None,
+    choose: str | None = None,
+    up_to: int | None = None,
+) -> Report:
+    """Read an experiment's runs and compare them; writes and prints nothing. Arguments and errors as in `report`.
+
+    Args:
+        up_to: the last seed that is known of; None: all.
+    """
+    runs = [run for run in read_runs(folder) if up_to is None or run.status != "finished" or run.seed <= up_to]
+    terms = terms_of(runs).but(baseline=baseline, measure=measure, margin=margin, choose=choose)
+    variants, chosen_from, of_choice = _chosen(group(runs), terms)
+    of_measure = [variant for variant in variants if measured(variant, terms.measure)]
+    base, why_not = _find_baseline(of_measure, terms.baseline)
+    spending, of_looks = looks_of(folder, [run.config for run in runs])
+    rows = make_rows(
+        of_measure, base, measure=terms.measure, margin=terms.margin, chosen_from=chosen_from, spending=spending
+    )
     notes = [why_not] if why_not and variants else []
+    notes += [of_looks] if of_looks else []
+    notes += _look_notes(rows, spending)
+    notes += of_choice
+    notes += [f"{v.name}: not compared, a run of it has no {terms.measure}." for v in variants if v not in of_measure]
     notes += _seed_notes(rows, base) + _repeat_notes(variants) + _leak_notes(variants)
-    return Report(folder, tuple(runs), tuple(rows), tuple(notes))
+    finished = [run for run in runs if run.status == "finished"]
+    origin = provenance(finished)
+    if "code" in origin.mixed:
+        notes.append("Not all runs were trained by the same code (see on the page where they come from).")
+    return Report(
+        folder=folder,
+        terms=terms,
+        runs=tuple(runs),
+        rows=tuple(rows),
+        references=tuple(references(finished)),
+        missing=tuple(sorted(read_plans(folder).keys() - {run.folder.name for run in runs})),
+        provenance=origin,
+        spending=spending,
+        notes=tuple(notes),
+    )
+
+
+def _chosen(variants: list[Variant], terms: Terms) -> tuple[list[Variant], dict[str, tuple[str, ...]], list[str]]:
+    if terms.choose is None:
+        return variants, {}, []
+    if not any(terms.choose in variant.settings for variant in variants):
+        raise BadInput(f"choose={terms.choose} is no key of these runs' configs, such as optim.lr.")
+    return choose(variants, terms.choose)
+
+
+def _find_baseline(variants: Sequence[Variant], baseline: str) -> tuple[Variant | None, str]:
+    """The one variant of that name; or None and why not, in a sentence."""
+    found = [v for v in variants if v.name == baseline] or [v for v in variants if v.label == baseline]
+    if len(found) == 1:
+        return found[0], ""
+    if found:
+        names = ", ".join(repr(variant.name) for variant in found)
+        return None, f"No differences: the baseline {baseline!r} could be any of {names}. Choose one by its whole name."
+    names = ", ".join(repr(variant.name) for variant in variants) or "none"
+    return None, f"No differences: there is no finished run of the baseline {baseline!r}. Rows: {names}."
 
 
 def show(report: Report, console: Console) -> None:
@@ -77,14 +181,8 @@ def show(report: Report, console: Console) -> None:
     name = in_encoding(one_line(report.folder.resolve().name), console)
     console.print(Text.assemble((name, "bold"), f": {heading}"))
     if report.rows:
-        console.print(make_table(report.rows, console))
-        console.print(
-            Text(
-                "val loss: final, nats per character, mean over seeds; spread: sample standard deviation over seeds; "
-                "difference: to the baseline, paired by seed.",
-                "dim",
-            )
-        )
+        console.print(make_table(report.rows, report.references, console))
+        console.print(Text(in_encoding(_legend(report), console), "dim"))
     else:
         console.print(Text("No run has finished yet: there is nothing to compare."))
     for note in report.notes:
@@ -94,7 +192,21 @@ def show(report: Report, console: Console) -> None:
         console.print(Text(in_encoding(line, console), "red" if run.status == "failed" else "yellow"))
 
 
-def write_svg(report: Report, path: Path, *, width: int = 100) -> None:
+def _legend(report: Report) -> str:
+    """What the columns mean."""
+    measure = IN_WORDS[report.terms.measure]
+    said = [f"loss: {measure}, nats per character, mean over seeds", "spread: sample standard deviation over seeds"]
+    if report.baseline:
+        said.append("difference: to the baseline, paired by seed, ± half of its 95 % t-interval")
+        said.append(f"verdict: Holm-adjusted over the rows; equal: within {report.terms.margin:g} nats")
+    if any(row.comparison and row.comparison.over == "text" for row in report.rows):
+        said.append("†: one seed, the interval is over stretches of text and says nothing of other seeds")
+    if any(not line.whole_context for line in report.references):
+        said.append("n-gram: counted with Kneser-Ney smoothing, reading the models' windows")
+    return f"{'; '.join(said)}."
+
+
+def write_svg(report: Report, path: Path, *, width: int = 120) -> None:
     """The printed table as a picture: the same bytes for the same report, and no font or file from elsewhere.
 
     Args:
@@ -118,6 +230,26 @@ def write_svg(report: Report, path: Path, *, width: int = 100) -> None:
     show(report, console)
     title = f"trilab report {one_line(report.folder.as_posix())}"
     _write(path, console.export_svg(title=title, code_format=_SVG, unique_id="trilab"))
+
+
+def _look_notes(rows: Sequence[Row], spending: Spending | None) -> list[str]:
+    """That seeds are added until all is decided, what the looks cost, and what they decided."""
+    base = next((row for row in rows if row.is_baseline), None)
+    if spending is None or base is None:
+        return []
+    done = [n for n in spending.looks if n <= len(base.seeds)]
+    spent = sum(spending.level(n) for n in done)
+    decided: dict[int, list[str]] = {}
+    for row in rows:
+        if row.comparison and row.comparison.verdict != "undecided":
+            decided.setdefault(row.comparison.difference.n, []).append(row.name)
+    where = [f"decided at {n} seeds: {', '.join(names)}" for n, names in sorted(decided.items())]
+    plan = (
+        f"Seeds are added until decided, to at most {spending.last}: each of {len(spending.looks)} looks may spend "
+        f"{100 * spending.level(spending.first):.3g} of {100 * spending.alpha:g} % and is what p is held against; "
+        f"spent so far {100 * spent:.3g} %"
+    )
+    return ["; ".join([plan, *where]) + "."]
 
 
 def _seed_notes(rows: Iterable[Row], base: Variant | None) -> list[str]:

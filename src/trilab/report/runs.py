@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +50,25 @@ class Run:
     def val_loss(self) -> float:
         """Final val loss of a finished run, nats per character."""
         return float(self.summary["val_loss"])
+
+    @property
+    def command(self) -> str | None:
+        """What trains it again, in one line; None where that was not recorded."""
+        recorded = self.summary.get("command")
+        return one_line(recorded) if isinstance(recorded, str) else None
+
+    @cached_property
+    def curve(self) -> dict[int, float]:
+        """Step → val loss, as far as metrics.jsonl tells; read when it is first asked for."""
+        return _curve(self.folder / "metrics.jsonl")
+
+    @cached_property
+    def sample(self) -> str | None:
+        """What the trained model wrote, control characters and all; None where there is none."""
+        try:
+            return (self.folder / "sample.txt").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -200,6 +220,26 @@ def _progress(metrics: Path, config: Mapping[str, Any]) -> str:
     trainer = config.get("trainer")
     max_steps = trainer.get("max_steps") if isinstance(trainer, dict) else None
     return f"at step {step:,}" + (f" of {max_steps:,}" if isinstance(max_steps, int) else "")
+
+
+def _curve(metrics: Path) -> dict[int, float]:
+    try:
+        lines = metrics.read_bytes().splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        if b'"val/loss"' not in line:  # most lines are of training: not worth reading
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and isinstance(step := row.get("step"), int):
+            loss = number(row.get("val/loss"))
+            if loss is not None:
+                found[step] = loss
+    return dict(sorted(found.items()))
 
 
 def _last_step(metrics: Path) -> int | None:

@@ -2,9 +2,7 @@
 
 import csv
 import io
-import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from rich import box
@@ -12,9 +10,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from trilab.report.runs import number
-from trilab.report.variants import Variant
-from trilab.stats import PairedDifference, paired_difference, sample_std
+from trilab.report.references import Reference
+from trilab.report.rows import Row
 
 CSV_COLUMNS = (
     "agg",
@@ -24,11 +21,25 @@ CSV_COLUMNS = (
     "diff_to_baseline",
     "n_params",
     "chars_per_second",
+    "measure",
+    "diff_low",
+    "diff_high",
+    "p",
+    "p_holm",
+    "verdict",
+    "over",
+    "seeds_needed",
+    "best_val_loss_mean",
+    "test_loss_mean",
+    "flops_per_char",
+    "state_size",
+    "seconds",
 )
 
 _HALF = 7  # cells of the drawn difference on each side of its zero line
 _BAR = f"{'better ':>{_HALF}}|{' worse':<{_HALF}}"
-_EXPENDABLE = (_BAR, "chars/s", "parameters", "spread")
+_EXPENDABLE = (_BAR, "chars/s", "parameters", "spread", "± 95 %", "+- 95 %", "seeds", "verdict")
+_COLOURS = {"better": "cyan", "worse": "magenta", "undecided": "dim"}
 _NAME_WIDTH = 18  # longer names are folded before a column is left out; with it, all columns take 100 characters
 
 
@@ -44,87 +55,50 @@ class Named(Protocol):
         """Whether the others are compared with it."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """What the report says of one variant."""
-
-    name: str
-    n_seeds: int
-    val_loss_mean: float
-    """Mean over seeds of the final val loss, nats per character."""
-    val_loss_std: float | None
-    """Sample standard deviation over seeds, nats per character; None with one seed."""
-    difference: PairedDifference | None
-    """Val loss minus the baseline's, paired by seed; None where there is no baseline."""
-    n_params: int | None
-    chars_per_second: float | None
-    """Mean over seeds."""
-    is_baseline: bool
-
-    @property
-    def diff_to_baseline(self) -> float | None:
-        """Mean of the paired differences, nats per character; None without a baseline or a common seed."""
-        return self.difference.mean if self.difference else None
-
-
-def find_baseline(variants: Sequence[Variant], baseline: str) -> tuple[Variant | None, str]:
-    """The one variant of that name; or None and why not, in a sentence."""
-    found = [v for v in variants if v.name == baseline] or [v for v in variants if v.label == baseline]
-    if len(found) == 1:
-        return found[0], ""
-    if found:
-        names = ", ".join(repr(variant.name) for variant in found)
-        return None, f"No differences: the baseline {baseline!r} could be any of {names}. Choose one by its whole name."
-    names = ", ".join(repr(variant.name) for variant in variants) or "none"
-    return None, f"No differences: there is no finished run of the baseline {baseline!r}. Rows: {names}."
-
-
-def make_rows(variants: Sequence[Variant], baseline: Variant | None) -> list[Row]:
-    """One row a variant, the lowest mean val loss first."""
-    rows = []
-    for variant in variants:
-        losses = variant.val_losses
-        n_params = [n for run in variant.runs if isinstance(n := run.summary.get("n_params"), int)]
-        speeds = [s for run in variant.runs if (s := number(run.summary.get("chars_per_second"))) is not None]
-        rows.append(
-            Row(
-                name=variant.name,
-                n_seeds=len(losses),
-                val_loss_mean=statistics.mean(losses.values()),
-                val_loss_std=sample_std(losses.values()),
-                difference=paired_difference(losses, baseline.val_losses) if baseline else None,
-                n_params=n_params[0] if n_params else None,
-                chars_per_second=statistics.mean(speeds) if speeds else None,
-                is_baseline=variant is baseline,
-            )
-        )
-    return sorted(rows, key=lambda row: (row.val_loss_mean, row.name))
-
-
 def csv_text(rows: Sequence[Row]) -> str:
     """The rows as CSV with a header: floats in full precision, what is not known left blank."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     for row in rows:
+        difference, comparison = row.difference, row.comparison
+        best, test = row.losses.get("best_val_loss"), row.losses.get("test_loss")
         writer.writerow(
             (
                 row.name,
-                row.n_seeds,
-                row.val_loss_mean,
-                row.val_loss_std,
-                row.diff_to_baseline,
+                len(row.seeds),
+                row.losses["val_loss"].mean,
+                row.losses["val_loss"].std,
+                0.0 if row.is_baseline else difference and difference.mean,
                 row.n_params,
                 row.chars_per_second,
+                row.measure,
+                difference and difference.low,
+                difference and difference.high,
+                difference and difference.p,
+                comparison and comparison.p_adjusted,
+                comparison and comparison.verdict,
+                comparison and comparison.over,
+                comparison and comparison.seeds_needed,
+                best and best.mean,
+                test and test.mean,
+                row.flops_per_char,
+                row.state_size,
+                row.seconds,
             )
         )
     return out.getvalue()
 
 
-def make_table(rows: Sequence[Row], console: Console) -> Table:
-    """The rows as a table that fits the console; where it is narrow, first the drawn differences are left out."""
-    columns = _columns(rows, ascii_only=console.options.ascii_only)
-    return fitted(rows, columns, console, expendable=_EXPENDABLE, left=(_BAR,))
+def make_table(rows: Sequence[Row], references: Sequence[Reference], console: Console) -> Table:
+    """Rows and reference lines by their loss, as a table that fits the console.
+
+    Where it is narrow, first the drawn differences are left out.
+    """
+    lines = [line for line in references if not line.whole_context]
+    shown: list[Row | Reference] = sorted([*rows, *lines], key=lambda each: (_loss(each), each.name))
+    columns = _columns(shown, ascii_only=console.options.ascii_only)
+    return fitted(shown, columns, console, expendable=_EXPENDABLE, left=(_BAR, "verdict"))
 
 
 def fitted(
@@ -176,21 +150,54 @@ def in_encoding(text: str, console: Console) -> str:
     return text.encode(console.encoding, "replace").decode(console.encoding)
 
 
-def _columns(rows: Sequence[Row], *, ascii_only: bool) -> dict[str, list[Text]]:
+def _columns(shown: Sequence[Row | Reference], *, ascii_only: bool) -> dict[str, list[Text]]:
     """Header → cells, of every column but the names."""
-    differences = [row.diff_to_baseline for row in rows]
-    scale = max((abs(difference) for difference in differences if difference is not None), default=0.0)
-    zero_line = "|" if ascii_only else "│"
-    drawn = {_BAR: [_bar(difference, scale, zero_line) for difference in differences]} if scale else {}
+    rows = [each for each in shown if isinstance(each, Row)]
+    scale = max((abs(d.mean) for row in rows if (d := row.difference) and d.mean is not None), default=0.0)
+    each = [
+        _cells(one, scale, ascii_only=ascii_only) if isinstance(one, Row) else {"loss": Text(f"{one.loss:.4f}", "dim")}
+        for one in shown
+    ]
+    headers = dict.fromkeys(header for cells in sorted(each, key=len, reverse=True) for header in cells)
+    return {header: [cells.get(header, Text()) for cells in each] for header in headers}
+
+
+def _cells(row: Row, scale: float, *, ascii_only: bool) -> dict[str, Text]:
+    """Header → the row's cell; the differences are drawn where there are any, `scale` being the largest."""
+    plus_minus, dagger, zero_line = ("+-", "*", "|") if ascii_only else ("±", "†", "│")
+    mean = row.difference.mean if row.difference else None
     return {
-        "seeds": [Text(str(row.n_seeds)) for row in rows],
-        "val loss": [Text(f"{row.val_loss_mean:.4f}") for row in rows],
-        "spread": [_number(row.val_loss_std, ".4f") for row in rows],
-        "difference": [Text("baseline") if row.is_baseline else _number(row.diff_to_baseline, "+.4f") for row in rows],
-        **drawn,
-        "parameters": [_number(row.n_params, ",") for row in rows],
-        "chars/s": [_number(row.chars_per_second, ",.0f") for row in rows],
+        "seeds": Text(str(len(row.seeds))),
+        "loss": Text(f"{row.headline.mean:.4f}"),
+        "spread": _number(row.headline.std, ".4f"),
+        "difference": Text("baseline") if row.is_baseline else _number(mean, "+.4f"),
+        f"{plus_minus} 95 %": _half_width(row, dagger),
+        "verdict": _verdict(row),
+        **({_BAR: _bar(mean, scale, zero_line)} if scale else {}),
+        "parameters": _number(row.n_params, ","),
+        "chars/s": _number(row.chars_per_second, ",.0f"),
     }
+
+
+def _loss(shown: Row | Reference) -> float:
+    return shown.headline.mean if isinstance(shown, Row) else shown.loss
+
+
+def _half_width(row: Row, dagger: str) -> Text:
+    """Half of the interval's width, marked where it is over text."""
+    difference = row.difference
+    if not row.comparison or not difference or difference.low is None or difference.high is None:
+        return Text()
+    return Text(f"{(difference.high - difference.low) / 2:.4f}{dagger if row.comparison.over == 'text' else ''}")
+
+
+def _verdict(row: Row) -> Text:
+    """And of how many seeds in all it would take, where it is undecided."""
+    comparison = row.comparison
+    if not comparison:
+        return Text()
+    more = f", {comparison.seeds_needed} seeds?" if comparison.seeds_needed else ""
+    return Text(f"{comparison.verdict}{more}", _COLOURS.get(comparison.verdict, ""))
 
 
 def _number(value: float | None, spec: str) -> Text:

@@ -1,6 +1,8 @@
 """Runs → variants: runs that differ in nothing but the seed."""
 
 import json
+import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from trilab.identity import flat
 from trilab.report.runs import Run, one_line
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variant:
     """Finished runs of one configuration, one for each seed."""
 
@@ -55,6 +57,56 @@ def group(runs: Iterable[Run]) -> list[Variant]:
             )
         )
     return variants
+
+
+def choose(variants: Iterable[Variant], key: str) -> tuple[list[Variant], dict[str, tuple[str, ...]], list[str]]:
+    """Of variants that differ in one key alone, the one with the lowest mean val loss; the smaller value wins a tie.
+
+    A variant with fewer finished runs than another is passed over: its mean leaves out what may have been its worst.
+
+    Args:
+        key: dotted, such as optim.lr.
+    Returns:
+        Those that are kept; name → the names that it was chosen from, for each that had others; and what a reader must
+        know of the choice, a sentence each.
+    """
+    rivals: dict[frozenset[tuple[str, str]], list[Variant]] = defaultdict(list)
+    for variant in variants:
+        rivals[frozenset((k, v) for k, v in variant.settings.items() if k != key)].append(variant)
+    kept, chosen_from, notes = [], {}, []
+    for same in rivals.values():
+        most = max(len(variant.runs) for variant in same)
+        whole = [variant for variant in same if len(variant.runs) == most]
+        best = min(whole, key=lambda v: (statistics.mean(v.val_losses.values()), *_placed(v, key)))
+        kept.append(best)
+        if len(same) > 1:
+            chosen_from[best.name] = tuple(variant.name for variant in same)
+            notes += _edge_note(best, same, key)
+        notes += [
+            f"{variant.name}: not chosen from, {len(variant.runs)} of {most} seeds have finished."
+            for variant in same
+            if variant not in whole
+        ]
+    return kept, chosen_from, notes
+
+
+def _edge_note(best: Variant, same: list[Variant], key: str) -> list[str]:
+    """That the best value may lie beyond those that were tried."""
+    values = {variant.name: _placed(variant, key)[0] for variant in same}
+    edges = {max(values.values()): "largest", min(values.values()): "smallest"}
+    if math.inf in edges or values[best.name] not in edges:  # what is not all numbers has no edge
+        return []
+    word = edges[values[best.name]]
+    place = f"{best.label} chose the {word} {key} offered, {best.settings[key]}"
+    return [f"{place}: a better one may lie beyond. Widen the grid."]
+
+
+def _placed(variant: Variant, key: str) -> tuple[float, str]:
+    """What orders variants by a key's value: numbers first."""
+    try:
+        return float(variant.settings[key]), variant.name
+    except (KeyError, ValueError):
+        return math.inf, variant.name
 
 
 def settings(run: Run) -> dict[str, str]:
