@@ -17,6 +17,10 @@ SEARCH = ("-m", "hydra/sweeper=optuna_tpe", "optim.lr=tag(log, interval(1e-4, 1e
 def test_a_search_trains_as_many_runs_as_asked_for_and_names_the_best(tmp_path: Path, text: Path) -> None:
     done = train_py(tmp_path, *SEARCH, "agg=ema", "trainer.max_steps=20", text=text)
     assert done.code == 0, done.err
+    assert done.out.startswith("a search\n")
+    assert done.out.count("  ema seed=") == 3  # a line for each run that ends
+    assert "default: 3 finished" in done.out
+    assert (done.outputs / "default" / "report.html").exists()
     losses = {}
     for run in done.runs:
         rate = yaml.safe_load((run / "config.yaml").read_text())["optim"]["lr"]
@@ -35,7 +39,16 @@ def test_a_search_trains_as_many_runs_as_asked_for_and_names_the_best(tmp_path: 
 def test_a_run_that_diverges_is_a_failed_trial_and_the_search_goes_on(tmp_path: Path, text: Path) -> None:
     rates = ("-m", "hydra/sweeper=optuna_tpe", "optim.lr=choice(1e30, 0.01)", "hydra.sweeper.n_trials=4")
     done = train_py(tmp_path, *rates, "agg=ema", text=text)
+    assert done.code == 0, done.err
     states = {json.loads((run / "summary.json").read_text())["status"] for run in done.runs}
     assert states == {"finished", "failed"}
     [found] = done.outputs.glob("*/optimization_results.yaml")
     assert yaml.safe_load(found.read_text())["best_params"] == {"optim.lr": 0.01}
+
+
+@pytest.mark.slow
+def test_a_search_of_which_no_run_finishes_has_failed(tmp_path: Path, text: Path) -> None:
+    rates = ("-m", "hydra/sweeper=optuna_tpe", "optim.lr=choice(1e30, 1e31)", "hydra.sweeper.n_trials=2")
+    done = train_py(tmp_path, *rates, "agg=ema", text=text)
+    assert done.code == 1
+    assert "2 of 2 runs did not finish" in done.out

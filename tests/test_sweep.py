@@ -11,6 +11,7 @@ import pytest
 
 from .command import train_py
 from .conftest import STRATEGIES, Outcome
+from .wandb_file import wandb_runs
 
 Train = Callable[..., Outcome]
 COLUMNS = "agg,n_seeds,val_loss_mean,val_loss_std,diff_to_baseline,n_params,chars_per_second"
@@ -302,3 +303,26 @@ def test_added_runs_that_fail_are_named_count_in_the_exit_code_and_end_it(
     ]
     assert "Fails stays undecided and gets no more seeds: Fails-seed" in done.out
     assert "2 of 6 runs did not finish: Fails-seed1-" in done.out
+
+
+def test_a_sweep_ends_with_its_verdicts_as_a_run_of_wandb_unless_nothing_was_trained(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    command = ("-m", "agg=none", "seed=0", "logger=wandb", "logger.project=mine")
+    done = train(*command)
+    reports = [run for run in wandb_runs(done.outputs) if run.job_type == "report"]
+    assert [(run.name, run.group, run.project, run.exit_code) for run in reports] == [
+        ("default report", "default", "mine", 0)
+    ]
+    assert {"verdicts/path", "report/path"} <= {name for row in reports[0].history for name in row}
+    again = train(*command)
+    assert "1 of them finished already" in again.out
+    assert len([run for run in wandb_runs(done.outputs) if run.job_type == "report"]) == 1
+
+
+def test_a_sweep_is_reported_on_its_own_terms_whatever_older_runs_say(train: Train) -> None:
+    train("-m", "agg=none,ema", "seed=0")
+    done = train("-m", "agg=none,ema,softmax", "seed=0", "report.baseline=ema", "report.measure=best_val_loss")
+    told = json.loads((done.outputs / "default" / "report.json").read_text())["terms"]
+    assert (told["baseline"], told["measure"]) == ("ema", "best_val_loss")

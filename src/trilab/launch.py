@@ -60,7 +60,8 @@ def main() -> None:
         code = _say(AT_ONCE, 130)
     finally:
         stopping.unlisten()
-    code = code or int(bool(_errors))
+    if sweep.current is None or not sweep.current.searching:  # a search learns from runs that fail
+        code = code or int(bool(_errors))
     if code:
         sys.exit(code)
 

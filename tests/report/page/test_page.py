@@ -224,3 +224,17 @@ def test_a_table_that_training_left_alone_is_shown_once(experiment: Path, add_ru
         "Weights of table, layer 0, head 0, before training",
         "Weights of window, layer 0, head 0, before and after training",
     ]
+
+
+def test_rows_that_were_looked_at_say_at_how_many_seeds_they_were_decided(experiment: Path, add_run: AddRun) -> None:
+    for seed, noise in enumerate((0.0, 0.001, -0.001)):
+        add_run("none", seed, 2.5 + noise)
+        add_run("table", seed, 2.4 + 1.1 * noise)
+        add_run("ema", seed, 2.48 + 30 * noise)
+    plain = page_html(make_report(experiment))
+    (experiment / "looks.json").write_text('{"alpha": 0.05, "first": 3, "last": 7, "every": 1}')
+    looked = page_html(make_report(experiment))
+    assert "at 3 of at most 7 seeds" in looked
+    assert "after 3 of at most 7 seeds" in looked
+    assert "a look at them spends 1 % of the 5 %" in looked
+    assert "of at most" not in plain
