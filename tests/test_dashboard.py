@@ -125,3 +125,9 @@ def test_whoever_is_not_logged_in_is_told_how(monkeypatch: pytest.MonkeyPatch, t
     wandb.teardown()
     with pytest.raises(BadInput, match="Log in with `wandb login`"):
         dashboard("part03", project="trilab", entity=None, dry_run=False)
+
+
+@pytest.mark.parametrize(("experiment", "project"), [("", "trilab"), ("a/b", "trilab"), ("part03", " ")])
+def test_what_is_no_name_is_refused(experiment: str, project: str) -> None:
+    with pytest.raises(BadInput, match="is no name"):
+        dashboard(experiment, project=project, entity=None, dry_run=True)

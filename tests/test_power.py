@@ -98,6 +98,9 @@ def test_one_run_tells_nothing_of_noise(experiment: Path) -> None:
         (["--difference", "nan"], "--difference nan must be above 0"),
         (["seed=1,2"], "seed=1,2 is set by trilab power itself"),
         (["part03"], "part03 is no key=value"),
+        (["=1"], "=1 is no key=value"),
+        (["hydra/sweeper=optuna_tpe"], "hydra/sweeper=optuna_tpe is set by trilab power itself"),
+        (["agg=none,ema"], "trilab power is for one configuration, and agg=none,ema make 2"),
         (["sede=1"], "sede is not a key. Did you mean seed?"),
     ],
 )

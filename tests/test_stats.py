@@ -296,7 +296,7 @@ def blocks(nats: list[float], characters: int = 100) -> Blocks:
 def test_one_seed_has_an_interval_over_text_and_no_verdict() -> None:
     theirs = blocks([250.0 + i % 3 for i in range(8)])
     mine = blocks([150.0 + i % 2 for i in range(8)])
-    found = compare({"v": {7: 1.505}}, {7: 2.51}, blocks={"v": mine}, baseline_blocks=theirs)["v"]
+    found = compare({"v": {7: 1.505}}, {7: 2.51}, blocks={"v": mine}, baseline_blocks={"v": theirs})["v"]
     each = [(m - t) / 100 for m, t in zip(mine.nats, theirs.nats, strict=True)]
     low, high = DescrStatsW(each).tconfint_mean(alpha=0.05)
     assert (found.difference.low, found.difference.high) == (pytest.approx(low), pytest.approx(high))
@@ -309,7 +309,7 @@ def test_the_interval_over_text_is_of_the_mean_per_character() -> None:
     # a block of 1 character that differs by 5 nats is no more than that among 10,000
     theirs = Blocks((0.0,) * 11, (1000,) * 10 + (1,))
     mine = Blocks((10.0,) * 10 + (5.0,), theirs.characters)
-    difference = compare({"v": {0: 0.0}}, {0: 0.0}, blocks={"v": mine}, baseline_blocks=theirs)["v"].difference
+    difference = compare({"v": {0: 0.0}}, {0: 0.0}, blocks={"v": mine}, baseline_blocks={"v": theirs})["v"].difference
     assert difference.low is not None
     assert difference.high is not None
     assert 0.5 * (difference.low + difference.high) == pytest.approx(105 / 10_001)
@@ -320,7 +320,7 @@ def test_neighbouring_blocks_are_put_together() -> None:
     waves = [10.0 * (i // 25 % 2) for i in range(100)]
     finely = [waves[i * 37 % 100] for i in range(100)]
     wide, narrow = (
-        compare({"v": {0: 2.0}}, {0: 2.0}, blocks={"v": blocks(nats)}, baseline_blocks=blocks([0.0] * 100))["v"]
+        compare({"v": {0: 2.0}}, {0: 2.0}, blocks={"v": blocks(nats)}, baseline_blocks={"v": blocks([0.0] * 100)})["v"]
         for nats in (waves, finely)
     )
     assert np.diff(wide.difference.text or ()) > 2.5 * np.diff(narrow.difference.text or ())
@@ -329,17 +329,17 @@ def test_neighbouring_blocks_are_put_together() -> None:
 @pytest.mark.parametrize("other", [None, Blocks((1.0, 2.0), (100, 101)), Blocks((1.0,), (100,))])
 def test_blocks_that_cannot_be_paired_give_no_interval(other: Blocks | None) -> None:
     mine = Blocks((1.0, 2.0), (100, 100))
-    found = compare({"v": {0: 2.0}}, {0: 2.0}, blocks={"v": mine}, baseline_blocks=other)["v"]
+    found = compare({"v": {0: 2.0}}, {0: 2.0}, blocks={"v": mine}, baseline_blocks={"v": other})["v"]
     assert (found.difference.low, found.over) == (None, "seeds")
-    strangers = compare({"v": {1: 2.0}}, {0: 2.0}, blocks={"v": mine}, baseline_blocks=mine)["v"]
+    strangers = compare({"v": {1: 2.0}}, {0: 2.0}, blocks={"v": mine}, baseline_blocks={"v": mine})["v"]
     assert (strangers.difference.low, strangers.over) == (None, "seeds")
     one = Blocks((1.0,), (100,))
-    assert compare({"v": {0: 2.0}}, {0: 2.0}, blocks={"v": one}, baseline_blocks=one)["v"].over == "seeds"
+    assert compare({"v": {0: 2.0}}, {0: 2.0}, blocks={"v": one}, baseline_blocks={"v": one})["v"].over == "seeds"
 
 
 def test_with_two_seeds_the_interval_is_over_seeds_whatever_blocks_there_are() -> None:
     same = blocks([1.0, 2.0])
-    found = compare({"v": {0: 2.0, 1: 2.1}}, {0: 2.0, 1: 2.0}, blocks={"v": same}, baseline_blocks=same)["v"]
+    found = compare({"v": {0: 2.0, 1: 2.1}}, {0: 2.0, 1: 2.0}, blocks={"v": same}, baseline_blocks={"v": same})["v"]
     assert (found.over, found.difference.text) == ("seeds", None)
     assert (found.difference.high or 0) > 0.5
 

@@ -225,7 +225,7 @@ def test_the_interval_over_text_covers_although_neighbours_are_alike(correlation
     widths, covered = [], 0
     for row in nats.tolist():
         blocks = {"v": Blocks(tuple(row), characters)}
-        difference = compare({"v": {0: 2.5}}, {0: 2.5}, blocks=blocks, baseline_blocks=theirs)["v"].difference
+        difference = compare({"v": {0: 2.5}}, {0: 2.5}, blocks=blocks, baseline_blocks={"v": theirs})["v"].difference
         assert difference.text is not None
         covered += difference.text[0] <= 0 <= difference.text[1]
         widths.append(difference.text[1] - difference.text[0])

@@ -326,3 +326,10 @@ def test_a_sweep_is_reported_on_its_own_terms_whatever_older_runs_say(train: Tra
     done = train("-m", "agg=none,ema,softmax", "seed=0", "report.baseline=ema", "report.measure=best_val_loss")
     told = json.loads((done.outputs / "default" / "report.json").read_text())["terms"]
     assert (told["baseline"], told["measure"]) == ("ema", "best_val_loss")
+
+
+def test_a_choice_by_a_key_that_no_run_has_is_refused_before_any_is_trained(train: Train) -> None:
+    refused = train("-m", "agg=none,ema", "report.choose=nope")
+    assert refused.code == 2
+    assert "report.choose=nope is no key of these runs' configs" in refused.err
+    assert refused.runs == []

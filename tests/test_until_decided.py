@@ -15,7 +15,7 @@ from trilab import stopping
 from trilab.compose import conf_dir, plain
 from trilab.config import Config, read
 from trilab.errors import BadInput
-from trilab.looks import read_looks
+from trilab.looks import Looks, read_looks
 from trilab.report import make_report
 from trilab.sequential import Spending
 from trilab.sweep import Sweep
@@ -118,7 +118,7 @@ def test_it_ends_at_the_look_that_decides_the_last(made_up: MadeUp) -> None:
 
 def test_the_first_look_is_at_the_seeds_given_where_these_are_more_than_three(made_up: MadeUp) -> None:
     made_up.sweep("none,plain", range(5))
-    assert read_looks(made_up.folder) == Spending(first=5, last=8)
+    assert read_looks(made_up.folder) == Looks(Spending(first=5, last=8), "none", "val_loss", 0.005)
     assert made_up.seeds["plain"] == list(range(5))
     assert made_up.said[0].startswith("Look at 5 seeds of at most 8: plain worse;")
 

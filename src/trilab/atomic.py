@@ -1,5 +1,6 @@
 """Files that are whole or not there, whenever the process that writes them is stopped."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,6 +9,23 @@ from pathlib import Path
 from typing import IO
 
 PARTIAL = ".partial"
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file opened to be read that is sure to be one: a pipe in its place would be waited for without end.
+
+    Raises:
+        OSError: there is none, or it is something else.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():  # of a folder the system itself says what it is
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return path.open("rb")
+
+
+def read_whole(path: Path) -> bytes:
+    """All that is in a file. Errors as in `opened`."""
+    with opened(path) as file:
+        return file.read()
 
 
 @contextmanager

@@ -231,17 +231,17 @@ def _dashboard(arguments: argparse.Namespace) -> None:
 
 def _generate(arguments: argparse.Namespace) -> None:
     from trilab.run import write_text
+    from trilab.terminal import harmless
 
-    print(
-        write_text(
-            arguments.run,
-            prompt=arguments.prompt,
-            count=arguments.tokens,
-            temperature=arguments.temperature,
-            seed=arguments.seed,
-            unbounded=arguments.unbounded,
-        )
+    text = write_text(
+        arguments.run,
+        prompt=arguments.prompt,
+        count=arguments.tokens,
+        temperature=arguments.temperature,
+        seed=arguments.seed,
+        unbounded=arguments.unbounded,
     )
+    print(harmless(text) if sys.stdout.isatty() else text)  # a file gets what was written
 
 
 if __name__ == "__main__":

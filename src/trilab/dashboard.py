@@ -27,6 +27,9 @@ def dashboard(experiment: str, *, project: str, entity: str | None, dry_run: boo
     Raises:
         BadInput: wandb-workspaces is not installed, nobody is logged in, or W&B refuses.
     """
+    for what, name in (("EXPERIMENT", experiment), ("--project", project), ("--entity", entity)):
+        if name is not None and (not name.strip() or "/" in name):
+            raise BadInput(f"{what} {name!r} is no name: it must not be empty, nor have a / in it.")
     if importlib.util.find_spec("wandb_workspaces") is None:
         raise BadInput("trilab dashboard needs a package that is not installed: pip install 'trilab[dashboard]'.")
     if dry_run:

@@ -271,7 +271,7 @@ def _code(config: Config) -> str:
     files = sorted(Path(__file__).parent.rglob("*.py"))
     for section in config.agg:
         spec = importlib.util.find_spec(str(section["_target_"]).rpartition(".")[0])
-        if spec and spec.origin and Path(spec.origin).is_file():
+        if spec and spec.origin and Path(spec.origin).is_file() and Path(spec.origin) not in files:
             files.append(Path(spec.origin))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 

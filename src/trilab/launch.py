@@ -68,6 +68,8 @@ def main() -> None:
 
 def _launch() -> int:
     try:
+        if nameless := [given for given in sys.argv[1:] if given.startswith("=")]:
+            raise BadInput(f"{nameless[0]} has no key before its =: write key=value.")
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(job)()
         if _errors and sweep.current is None:
             raise _errors[0]
@@ -172,6 +174,8 @@ def _leave_no_empty(folder: Path) -> None:
 def _explained(error: Exception) -> str:
     """Hydra's message as one that says what there is."""
     text = str(error).partition("\nConfig search path:")[0].strip()
+    if "Could not load 'hydra/sweeper/optuna'" in text:
+        return "hydra/sweeper=optuna_tpe needs a package that is not installed: pip install 'trilab[optuna]'."
     unknown = re.match(r"Could not override '(.+?)'", text)
     if not unknown:
         return text

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from trilab.errors import BadInput
 from trilab.report import Report, Row, make_report
-from trilab.report.runs import one_line, read_runs
-from trilab.report.terms import IN_WORDS, Measure
+from trilab.report.runs import one_line, read_run, read_runs
+from trilab.report.terms import IN_WORDS, Measure, Terms, terms_of
 from trilab.report.variants import group
 from trilab.stats import CONFIDENCE, power, smallest_difference
 
@@ -100,7 +100,9 @@ def noise_floor(keys: Sequence[str], *, seeds: int, difference: float, as_json: 
     if code:
         return code
     folder = folders[0].parent
-    floor = floor_of(make_report(folder, baseline=_name(folder, folders)), difference=difference, at_once=at_once)
+    own = terms_of([read_run(folders[0])])  # runs of other configurations may lie beside these
+    terms = Terms(_name(folder, folders), own.measure, own.margin)
+    floor = floor_of(make_report(folder, terms=terms), difference=difference, at_once=at_once)
     if as_json:
         print(json.dumps(asdict(floor), indent=1))
     else:
@@ -110,9 +112,10 @@ def noise_floor(keys: Sequence[str], *, seeds: int, difference: float, as_json: 
 
 def _check(keys: Sequence[str], seeds: int, difference: float) -> None:
     for key in keys:
-        if key.startswith("-") or "=" not in key:
+        if key.startswith(("-", "=")) or "=" not in key:
             raise BadInput(f"{key} is no key=value of a configuration, such as experiment=part03.")
-        if key.lstrip("+").partition("=")[0] in ("seed", "sweep.until_decided"):
+        name = key.lstrip("+").partition("=")[0]
+        if name in ("seed", "sweep.until_decided", "hydra/sweeper") or name.startswith("hydra.sweeper"):
             raise BadInput(f"{key} is set by trilab power itself: --seeds says how many there are.")
     if seeds < 3:
         raise BadInput(f"--seeds {seeds} must be at least 3: fewer say next to nothing of a spread.")
@@ -125,6 +128,8 @@ def _train(keys: Sequence[str], seeds: int) -> tuple[int, list[Path], int | None
     from trilab import sweep
     from trilab.launch import main
 
+    if (n := sweep.number_of_runs(keys)) > 1:
+        raise BadInput(f"trilab power is for one configuration, and {' '.join(keys)} make {n}: one value a key.")
     given = dict(key.lstrip("+").partition("=")[::2] for key in keys)
     own = ["experiment_name=power", f"agg={given.get('report.baseline', 'none')}"]
     all_seeds = ",".join(map(str, range(seeds)))

@@ -91,4 +91,9 @@ def look_by_look(
             margin=margin,
             earlier=found,
         )
-    return found
+    return {
+        name: replace(
+            c, difference=replace(c.difference, unpaired=tuple(sorted(values[name].keys() - baseline.keys())))
+        )
+        for name, c in found.items()
+    }

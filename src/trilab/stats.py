@@ -132,7 +132,7 @@ def compare(
     alpha: float = 0.05,
     margin: float = 0.005,
     blocks: Mapping[str, Blocks] | None = None,
-    baseline_blocks: Blocks | None = None,
+    baseline_blocks: Mapping[str, Blocks] | None = None,
     earlier: Mapping[str, Comparison] | None = None,
 ) -> dict[str, Comparison]:
     """Each variant's verdict against the baseline, with at most alpha of wrong ones in the whole family.
@@ -157,7 +157,8 @@ def compare(
         alpha: probability of a wrong claim that is accepted, of each kind, in the family.
         margin: nats per character, at least 0.
         blocks: variant → the loss of its one shared seed by blocks of text.
-        baseline_blocks: the same of the baseline. Blocks that were cut otherwise cannot be paired and are passed over.
+        baseline_blocks: variant → the same of the baseline. Blocks that were cut otherwise cannot be paired and are
+            passed over.
         earlier: comparisons of an earlier look at fewer seeds. What they decided stands; it counts in the family, as
             rejected where its verdict rejected.
     Raises:
@@ -178,7 +179,8 @@ def compare(
         elif name in judged:
             result[name] = judged[name]
         else:
-            text = _interval_over_text((blocks or {}).get(name), baseline_blocks) if differences[name].n == 1 else None
+            pair = (blocks or {}).get(name), (baseline_blocks or {}).get(name)
+            text = _interval_over_text(*pair) if differences[name].n == 1 else None
             difference = replace(differences[name], text=text)
             result[name] = Comparison(difference, None, "undecided", None, "text" if text else "seeds")
     return result

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -24,13 +25,14 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from trilab import stopping
-from trilab.compose import plain
+from trilab.compose import conf_dir, plain
 from trilab.config import Config, bind, check_logger, read, strategies
 from trilab.corpus import read_corpus
 from trilab.errors import BadInput
 from trilab.folder import is_finished, is_given_up, summary_of
 from trilab.holder import Holder, read_holder
-from trilab.identity import run_name
+from trilab.identity import flat, run_name
+from trilab.looks import has_looks
 from trilab.until_decided import Job, UntilDecided
 
 log = logging.getLogger("trilab")
@@ -257,17 +259,13 @@ class Sweep:
     def _report(self, experiment: Path, config: Config) -> None:
         """On the terms of this sweep; to W&B too, if a run has ended that goes there."""
         from trilab.report import report  # only where there is something to report
+        from trilab.report.terms import Terms
 
-        terms, logger = config.report, config.logger
+        own, logger = config.report, config.logger
+        # where looks were settled, on the terms of those
+        terms = None if has_looks(experiment) else Terms(own.baseline, own.measure, own.margin, own.choose)
         try:
-            made = report(
-                experiment,
-                baseline=terms.baseline,
-                measure=terms.measure,
-                margin=terms.margin,
-                choose=terms.choose,
-                console=self.console,
-            )
+            made = report(experiment, terms=terms, console=self.console)
         except BadInput as error:  # nothing to compare: the sweep ended before a run left anything
             self._print(str(error))
             return
@@ -353,6 +351,7 @@ class SweepCallback(Callback):
                 return  # Hydra composes the same again before it launches anything, and then says so once
             for job in jobs:
                 check(job.config)
+            _check_choice(jobs)
             looking = _looking(config, jobs)
             experiments = {job.folder.parent: job.config for job in reversed(jobs)}
             searching = not _is_grid(config)
@@ -381,6 +380,14 @@ class SweepCallback(Callback):
         if ours:
             stopping.be_patient()  # workers must not be killed while their runs save
         current.start()
+
+
+def _check_choice(jobs: Sequence[Job]) -> None:
+    """Raises BadInput where report.choose is a key that no run of the sweep has."""
+    chosen = {job.config.report.choose for job in jobs} - {None}
+    for key in chosen:
+        if not any(key in flat(job.config.tree) for job in jobs):
+            raise BadInput(f"report.choose={key} is no key of these runs' configs, such as optim.lr.")
 
 
 def _is_grid(config: DictConfig) -> bool:
@@ -438,6 +445,12 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
     batches = BasicSweeper.split_arguments(parser.parse_overrides(list(overrides)), None)
     return [list(run) for batch in batches for run in batch]
+
+
+def number_of_runs(overrides: Sequence[str]) -> int:
+    """How many runs a command line with these overrides would train, not counting what an experiment sweeps."""
+    with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return len(combinations(overrides))
 
 
 @contextmanager

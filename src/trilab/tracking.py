@@ -503,8 +503,15 @@ def _without_series(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _without_series(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if not (isinstance(value, list | tuple) and value and all(isinstance(each, int | float) for each in value))
+        if not _is_series(value)
     }
+
+
+def _is_series(value: Any) -> bool:
+    """Whether it is a list of numbers, or holds nothing but such."""
+    if isinstance(value, Mapping):
+        return all(_is_series(each) for each in value.values())
+    return isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value)
 
 
 def log_texts(loggers: Iterable[Logger], name: str, texts: Sequence[tuple[int, str]], step: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trilab.config import Config
 from trilab.errors import BadInput
 from trilab.folder import is_finished
-from trilab.looks import FEWEST, settle
+from trilab.looks import FEWEST, Looks, settle
 from trilab.sequential import Spending
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class UntilDecided:
         Raises:
             BadInput: another one was settled for this experiment, or the file is broken.
         """
-        self.spending = settle(self.experiment, self.spending)
+        terms = self.jobs[0].config.report
+        seen = {job.config.seed for job in self.jobs if is_finished(job.folder)}
+        plan = Looks(self.spending, terms.baseline, terms.measure, terms.margin, len(seen))
+        self.spending = settle(self.experiment, plan).spending
 
     def further(self, say: Callable[[str], None]) -> list[Job]:
         """What to train next, after all that was to be trained before has ended one way or the other.
@@ -84,15 +87,9 @@ class UntilDecided:
             return []
         from trilab.report import make_report  # only where there is something to look at
 
-        terms, last_seed = self.jobs[0].config.report, max(job.config.seed for job in self.jobs)
+        last_seed = max(job.config.seed for job in self.jobs)
         try:
-            report = make_report(
-                self.experiment,
-                baseline=terms.baseline,
-                measure=terms.measure,
-                margin=terms.margin,
-                up_to=last_seed,
-            )
+            report = make_report(self.experiment, up_to=last_seed)  # on the terms that were settled
         except BadInput as error:  # no run has left anything
             return self._end(say, str(error))
         if report.baseline is None:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from trilab.errors import BadInput
 from trilab.report import make_report, report, write_svg
+from trilab.report.terms import Terms
 
 AddRun = Callable[..., Path]
 COLUMNS = "agg,n_seeds,val_loss_mean,val_loss_std,diff_to_baseline,n_params,chars_per_second"  # the first ones
@@ -120,7 +121,7 @@ def test_another_row_can_be_the_baseline(experiment: Path) -> None:
 @pytest.mark.usefixtures("three")
 def test_a_baseline_that_is_not_there_leaves_the_differences_blank_and_is_said(experiment: Path) -> None:
     console = a_console()
-    report(experiment, baseline="nobody", console=console)
+    report(experiment, terms=Terms("nobody"), console=console)
     assert [row["diff_to_baseline"] for row in read_csv(experiment)] == ["", "", ""]
     assert "no finished run of the baseline 'nobody'. Rows: 'attention', 'none', 'softmax'." in one_line(
         printed(console)

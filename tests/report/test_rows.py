@@ -178,3 +178,59 @@ def test_report_json_says_what_the_rows_say_in_full_precision(experiment: Path) 
 def test_a_report_of_anything_is_text_that_any_program_can_read(experiment: Path, add_run: AddRun) -> None:
     add_run("none", summary={"label": "\udcff </script>", "command": "python \udcff train.py", "git": "\x00"})
     assert json.loads(json_text(make_report(experiment)).encode())["rows"]
+
+
+def test_runs_that_read_other_characters_are_not_compared_and_it_is_said(experiment: Path, add_run: AddRun) -> None:
+    for seed, noise in enumerate((0.0, 0.001, -0.001)):
+        add_run("none", seed, 2.5 + noise)
+        add_run("ema", seed, 2.4 + 1.1 * noise, summary={"data": {"name": "b", "sha256": "1" * 64}})
+        add_run("sum", seed, 2.4 + 1.1 * noise, config={"data": {"block_size": 8, "val_share": 0.02}})
+    made = make_report(experiment)
+    assert all(row.comparison is None for row in made.rows)
+    assert len([note for note in made.notes if "validated on other characters" in note]) == 2
+
+
+def test_a_healthy_sweep_has_nothing_to_be_told(experiment: Path, add_run: AddRun) -> None:
+    for seed, noise in enumerate((0.0, 0.001, -0.001)):
+        for agg, loss in (("none", 2.5), ("ema", 2.4)):
+            add_run(agg, seed, loss + noise * loss, summary={"code": "c", "git": "g"})
+    assert make_report(experiment).notes == ()
+
+
+def test_the_one_seed_that_two_rows_share_gives_an_interval_over_text(experiment: Path, add_run: AddRun) -> None:
+    for seed in range(3):
+        nats = [250.0 + i % 4 + seed for i in range(10)]
+        add_run("none", seed, summary={"loss_by_block": {"nats": nats, "characters": [100] * 10}})
+    add_run("ema", 1, summary={"loss_by_block": {"nats": [240.0 + i % 3 for i in range(10)], "characters": [100] * 10}})
+    comparison = row(make_report(experiment), "ema").comparison
+    assert comparison is not None
+    assert (comparison.over, comparison.difference.seeds) == ("text", (1,))
+
+
+def test_lines_of_several_windows_and_texts_have_names_of_their_own(experiment: Path, add_run: AddRun) -> None:
+    for seed, size in enumerate((8, 16)):
+        lines = {"uniform": 4.0, "windowed": {"3": 2.5 - seed / 10}}
+        add_run("none", seed, config={"data": {"block_size": size}}, summary={"references": lines})
+    names = {line.name for line in make_report(experiment).references}
+    assert names == {"uniform", "3-gram, windows of 8", "3-gram, windows of 16"}
+
+
+def test_choosing_by_what_is_compared_is_told(experiment: Path, add_run: AddRun) -> None:
+    for lr in (0.1, 0.2):
+        add_run("none", 0, 2.5 + lr, folder=f"none-{lr}", config={"optim": {"lr": lr}}, summary={"test_loss": 2.0})
+    assert any("flatters" in note for note in make_report(experiment, choose="optim.lr").notes)
+    judged = make_report(experiment, choose="optim.lr", measure="test_loss")
+    assert not any("flatters" in note for note in judged.notes)
+
+
+@pytest.mark.usefixtures("family")
+def test_a_measure_or_baseline_asked_for_that_no_run_has_is_refused(experiment: Path, add_run: AddRun) -> None:
+    with pytest.raises(BadInput, match="--baseline nobody: No differences: there is no finished run"):
+        make_report(experiment, baseline="nobody")
+    for seed in range(3):
+        path = experiment / f"none-seed{seed}" / "summary.json"
+        path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "test_loss"}))
+        path = experiment / f"attention-seed{seed}" / "summary.json"
+        path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "test_loss"}))
+    with pytest.raises(BadInput, match="--measure test_loss: no run has it"):
+        make_report(experiment, measure="test_loss")

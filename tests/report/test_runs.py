@@ -1,4 +1,5 @@
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from trilab.errors import BadInput
+from trilab.report import make_report
+from trilab.report.page import page_html
 from trilab.report.runs import number, one_line, read_run, read_runs
 
 AddRun = Callable[..., Path]
@@ -182,3 +185,14 @@ def test_a_hundred_runs_are_read_within_three_seconds(experiment: Path, add_run:
     began = time.perf_counter()
     assert len(read_runs(experiment)) == 100
     assert time.perf_counter() - began < 3
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json", "metrics.jsonl", "sample.txt", "tables.npz"])
+def test_a_pipe_in_a_file_s_place_is_not_waited_for(experiment: Path, add_run: AddRun, name: str) -> None:
+    add_run("none")
+    run = add_run("ema")
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    made = make_report(experiment)
+    assert page_html(made)
+    assert "none" in {row.name for row in made.rows}

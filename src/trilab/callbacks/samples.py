@@ -14,6 +14,7 @@ from trilab.generate import generate
 from trilab.init import seed_of
 from trilab.learner import evaluating
 from trilab.model import LanguageModel
+from trilab.terminal import harmless
 from trilab.tracking import log_texts
 from trilab.vocabulary import Vocabulary
 
@@ -70,7 +71,7 @@ class Samples(Showing):
             return
         self.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
         if self.console is not None:
-            self.console.print(Panel(Text(text), title="a sample", title_align="left"))
+            self.console.print(Panel(Text(harmless(text)), title="a sample", title_align="left"))
 
     def _written(self, model: LanguageModel, count: int) -> str:
         device = model.token_embedding_table.weight.device

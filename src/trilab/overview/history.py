@@ -7,6 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import IO
 
+from trilab.atomic import opened
 from trilab.report.runs import number
 
 _LONGEST = 1 << 20  # bytes: no row is longer; what is goes past in pieces that are no rows
@@ -54,7 +55,7 @@ class History:
     def look(self) -> None:
         """Take up what is new. Never raises: a file that cannot be read says nothing new."""
         try:
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 self._take_up(file)
         except FileNotFoundError:
             self._forget()

@@ -15,11 +15,11 @@ from rich.text import Text
 
 from trilab.atomic import replacing
 from trilab.errors import BadInput
-from trilab.looks import looks_of
+from trilab.looks import Looks, looks_of
 from trilab.report.plans import read_plans
 from trilab.report.provenance import Provenance, provenance
 from trilab.report.references import Reference, references
-from trilab.report.rows import Row, make_rows, measured
+from trilab.report.rows import Row, make_rows, measured, same_text
 from trilab.report.runs import STATUSES, Run, one_line, read_runs
 from trilab.report.table import csv_text, in_encoding, make_table
 from trilab.report.terms import IN_WORDS, Terms, terms_of
@@ -80,6 +80,7 @@ def report(
     measure: str | None = None,
     margin: float | None = None,
     choose: str | None = None,
+    terms: Terms | None = None,
     console: Console | None = None,
 ) -> Report:
     """Write report.html, report.json and report.csv into an experiment's folder and print the table.
@@ -87,14 +88,16 @@ def report(
     Args:
         folder: outputs/<experiment_name>.
         baseline, measure, margin, choose: other terms than the experiment's own, see `Terms`.
+        terms: all of them, in place of the experiment's own.
         console: where to print; the terminal by default.
     Raises:
-        BadInput: the folder does not exist, has no run, or cannot be written; terms that there are not.
+        BadInput: the folder does not exist, has no run, or cannot be written; terms that there are not, or a baseline
+            or measure given that no finished run has.
     """
     from trilab.report.page import page_html
     from trilab.report.record import json_text
 
-    made = make_report(folder, baseline=baseline, measure=measure, margin=margin, choose=choose)
+    made = make_report(folder, baseline=baseline, measure=measure, margin=margin, choose=choose, terms=terms)
     console = console or Console()
     for name, text in (
         ("report.csv", csv_text(made.rows)),
@@ -115,27 +118,50 @@ def make_report(
     measure: str | None = None,
     margin: float | None = None,
     choose: str | None = None,
+    terms: Terms | None = None,
     up_to: int | None = None,
 ) -> Report:
     """Read an experiment's runs and compare them; writes and prints nothing. Arguments and errors as in `report`.
 
     Args:
+        terms: all of them, in place of the experiment's own.
         up_to: the last seed that is known of; None: all.
     """
     runs = [run for run in read_runs(folder) if up_to is None or run.status != "finished" or run.seed <= up_to]
-    terms = terms_of(runs).but(baseline=baseline, measure=measure, margin=margin, choose=choose)
+    own = terms_of(runs)
+    usual = Looks(Spending(), own.baseline, own.measure, own.margin)
+    looks, of_looks = looks_of(folder, [run.config for run in runs], usual)
+    spending = looks.spending if looks else None
+    terms = terms or (Terms(**looks.terms) if looks else own)
+    terms = terms.but(baseline=baseline, measure=measure, margin=margin, choose=choose)
     variants, chosen_from, of_choice = _chosen(group(runs), terms)
     of_measure = [variant for variant in variants if measured(variant, terms.measure)]
-    base, why_not = _find_baseline(of_measure, terms.baseline)
-    spending, of_looks = looks_of(folder, [run.config for run in runs])
+    base, why_not = _find_baseline(variants, terms.baseline)
+    if base and base not in of_measure:
+        why_not = f"No differences: a run of the baseline {base.name} has no {terms.measure}."
+        base = None
+    if baseline is not None and base is None and variants:
+        raise BadInput(f"--baseline {baseline}: {why_not}")
+    if measure is not None and variants and not of_measure:
+        raise BadInput(f"--measure {measure}: no run has it; a test_loss needs data.test_share above 0.")
     rows = make_rows(
         of_measure, base, measure=terms.measure, margin=terms.margin, chosen_from=chosen_from, spending=spending
     )
     notes = [why_not] if why_not and variants else []
     notes += [of_looks] if of_looks else []
-    notes += _look_notes(rows, spending)
+    notes += _look_notes(rows, looks, terms)
     notes += of_choice
+    if chosen_from and terms.measure != "test_loss":
+        notes.append(
+            "Rows were chosen by the loss that they are compared by, which flatters whoever had more to choose from: "
+            "judge by test_loss, on text that nothing was chosen by."
+        )
     notes += [f"{v.name}: not compared, a run of it has no {terms.measure}." for v in variants if v not in of_measure]
+    notes += [
+        f"{v.name}: not compared with {base.name}, it was validated on other characters (see what differs)."
+        for v in of_measure
+        if base and not same_text(v, base)
+    ]
     notes += _seed_notes(rows, base) + _repeat_notes(variants) + _leak_notes(variants)
     finished = [run for run in runs if run.status == "finished"]
     origin = provenance(finished)
@@ -157,7 +183,7 @@ def make_report(
 def _chosen(variants: list[Variant], terms: Terms) -> tuple[list[Variant], dict[str, tuple[str, ...]], list[str]]:
     if terms.choose is None:
         return variants, {}, []
-    if not any(terms.choose in variant.settings for variant in variants):
+    if variants and not any(terms.choose in variant.settings for variant in variants):
         raise BadInput(f"choose={terms.choose} is no key of these runs' configs, such as optim.lr.")
     return choose(variants, terms.choose)
 
@@ -184,7 +210,9 @@ def show(report: Report, console: Console) -> None:
         console.print(make_table(report.rows, report.references, console))
         console.print(Text(in_encoding(_legend(report), console), "dim"))
     else:
-        console.print(Text("No run has finished yet: there is nothing to compare."))
+        finished = any(run.status == "finished" for run in report.runs)
+        why = f"No run has a {report.terms.measure}" if finished else "No run has finished yet"
+        console.print(Text(f"{why}: there is nothing to compare."))
     for note in report.notes:
         console.print(Text(in_encoding(note, console)))
     for run in report.not_finished:
@@ -232,11 +260,12 @@ def write_svg(report: Report, path: Path, *, width: int = 120) -> None:
     _write(path, console.export_svg(title=title, code_format=_SVG, unique_id="trilab"))
 
 
-def _look_notes(rows: Sequence[Row], spending: Spending | None) -> list[str]:
+def _look_notes(rows: Sequence[Row], looks: Looks | None, terms: Terms) -> list[str]:
     """That seeds are added until all is decided, what the looks cost, and what they decided."""
     base = next((row for row in rows if row.is_baseline), None)
-    if spending is None or base is None:
+    if looks is None or base is None:
         return []
+    spending = looks.spending
     done = [n for n in spending.looks if n <= len(base.seeds)]
     spent = sum(spending.level(n) for n in done)
     decided: dict[int, list[str]] = {}
@@ -249,7 +278,15 @@ def _look_notes(rows: Sequence[Row], spending: Spending | None) -> list[str]:
         f"{100 * spending.level(spending.first):.3g} of {100 * spending.alpha:g} % and is what p is held against; "
         f"spent so far {100 * spent:.3g} %"
     )
-    return ["; ".join([plan, *where]) + "."]
+    notes = ["; ".join([plan, *where]) + "."]
+    if any(n < spending.last for n in decided):
+        notes.append("Intervals do not account for the looks: of rows decided early they cover less than 95 %.")
+    if looks.seen:
+        notes.append(f"{looks.seen} seeds had finished before the looks were settled: if that is why, 5 % is too low.")
+    other = [f"{name}={getattr(terms, name)}" for name, of in looks.terms.items() if getattr(terms, name) != of]
+    if other:
+        notes.append(f"The looks were settled for other terms than {', '.join(other)}: 5 % holds for those only.")
+    return notes
 
 
 def _seed_notes(rows: Iterable[Row], base: Variant | None) -> list[str]:
@@ -257,7 +294,12 @@ def _seed_notes(rows: Iterable[Row], base: Variant | None) -> list[str]:
     notes = []
     for row in rows:
         paired = row.difference
-        if base is None or paired is None or not (paired.unpaired or paired.unpaired_baseline):
+        if base is None or paired is None:
+            continue
+        unused = sorted({*row.seeds} & {run.seed for run in base.runs} - {*paired.seeds})
+        if unused:
+            notes.append(f"{row.name}: {_seeds(unused)} came after the look that its verdict is of and is not in it.")
+        if not (paired.unpaired or paired.unpaired_baseline):
             continue
         only = [
             f"{_seeds(seeds)} only in {name}"

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from trilab.atomic import read_whole
 from trilab.report.runs import one_line
 
 
@@ -19,7 +20,7 @@ class Plan:
 def read_plans(experiment: Path) -> dict[str, Plan]:
     """Folder's name → what is planned there; lines that are no plans, or half written, are passed over."""
     try:
-        lines = (experiment / "planned.jsonl").read_bytes().splitlines()
+        lines = read_whole(experiment / "planned.jsonl").splitlines()
     except OSError:
         return {}
     found = {}

@@ -1,7 +1,7 @@
 """What predictors reach that are not trained: the lines that every loss is to be seen against."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from trilab.report.runs import Run, number, one_line
 
@@ -17,6 +17,8 @@ class Reference:
     """The validation text's name."""
     whole_context: bool = False
     """It looks back as far as it likes, where the models see their window only."""
+    window: int | None = None
+    """Characters of the windows that it reads; None where they make no difference."""
 
     @property
     def is_baseline(self) -> bool:
@@ -32,6 +34,9 @@ def references(runs: Iterable[Run]) -> list[Reference]:
         if not isinstance(content, dict):
             continue
         text = one_line(str(data.get("name"))) if isinstance(data, dict) else ""
+        cut = run.config.get("data")
+        size = cut.get("block_size") if isinstance(cut, dict) else None
+        window = size if isinstance(size, int) else None
         for name, key in (("uniform", "uniform"), ("1-gram", "unigram"), ("true source", "source")):
             if (loss := number(content.get(key))) is not None:
                 found[Reference(name, loss, text)] = None
@@ -40,5 +45,21 @@ def references(runs: Iterable[Run]) -> list[Reference]:
             for order, value in orders.items() if isinstance(orders, dict) else ():
                 if (loss := number(value)) is not None:
                     name = f"{one_line(str(order))}-gram"
-                    found[Reference(f"{name}, whole past" if whole else name, loss, text, whole)] = None
-    return sorted(found, key=lambda line: (-line.loss, line.name))
+                    line = (
+                        Reference(f"{name}, whole past", loss, text, whole_context=True)
+                        if whole
+                        else Reference(name, loss, text, window=window)
+                    )
+                    found[line] = None
+    return sorted(_told_apart(list(found)), key=lambda line: (-line.loss, line.name))
+
+
+def _told_apart(lines: Sequence[Reference]) -> list[Reference]:
+    """Names with the text and the window, where there are several of them."""
+    texts, windows = {line.text for line in lines}, {line.window for line in lines if line.window is not None}
+    named = []
+    for line in lines:
+        window = f", windows of {line.window}" if len(windows) > 1 and line.window is not None else ""
+        text = f" ({line.text})" if len(texts) > 1 and line.text else ""
+        named.append(replace(line, name=f"{line.name}{window}{text}"))
+    return named

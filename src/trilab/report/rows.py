@@ -183,30 +183,42 @@ def _comparisons(
     for measure in MEASURES:
         if measure not in losses[baseline.name]:
             continue
-        others = [v for v in variants if v is not baseline and measure in losses[v.name]]
+        others = [v for v in variants if v is not baseline and measure in losses[v.name] and same_text(v, baseline)]
         values = {v.name: losses[v.name][measure].by_seed for v in others}
         by_seed = losses[baseline.name][measure].by_seed
         if spending and len(by_seed) > 1:
             compared = look_by_look(values, by_seed, spending=spending, margin=margin)
         else:  # with one seed nothing is decided, whatever the plan
-            compared = compare(
-                values,
-                by_seed,
-                margin=margin,
-                # stretches of text are of the final weights' validation
-                blocks={v.name: blocks for v in others if (blocks := _blocks(v))} if measure == "val_loss" else None,
-                baseline_blocks=_blocks(baseline) if measure == "val_loss" else None,
-            )
+            # stretches of text are of the final weights' validation
+            own, theirs = _blocks(others, baseline) if measure == "val_loss" else ({}, {})
+            compared = compare(values, by_seed, margin=margin, blocks=own, baseline_blocks=theirs)
         for name, comparison in compared.items():
             found[name][measure] = comparison
     return found
 
 
-def _blocks(variant: Variant) -> Blocks | None:
-    """Of a variant with one seed: with more, the seeds tell more."""
-    if len(variant.runs) > 1:
-        return None
-    content = variant.runs[0].summary.get("loss_by_block")
+def same_text(one: Variant, other: Variant) -> bool:
+    """Whether two variants were validated, and tested, on the same characters."""
+    return all(one.settings.get(key) == other.settings.get(key) for key in _TEXT)
+
+
+_TEXT = ("data.sha256", "data.val_share", "data.test_share")
+
+
+def _blocks(variants: Sequence[Variant], baseline: Variant) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
+    """Variant → the stretches of the one seed that it shares with the baseline, its own and the baseline's."""
+    own, theirs = {}, {}
+    for variant in variants:
+        shared = sorted({run.seed for run in variant.runs} & {run.seed for run in baseline.runs})
+        if len(shared) == 1:
+            ours, other = (next(_read_blocks(run) for run in v.runs if run.seed in shared) for v in (variant, baseline))
+            if ours and other:
+                own[variant.name], theirs[variant.name] = ours, other
+    return own, theirs
+
+
+def _read_blocks(run: Run) -> Blocks | None:
+    content = run.summary.get("loss_by_block")
     if not isinstance(content, dict):
         return None
     nats, characters = _numbers(content.get("nats")), _numbers(content.get("characters"))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import yaml
 
+from trilab.atomic import opened, read_whole
 from trilab.errors import BadInput
 
 Status = Literal["finished", "failed", "unfinished", "unreadable"]
@@ -66,7 +67,7 @@ class Run:
     def sample(self) -> str | None:
         """What the trained model wrote, control characters and all; None where there is none."""
         try:
-            return (self.folder / "sample.txt").read_text(encoding="utf-8", errors="replace")
+            return read_whole(self.folder / "sample.txt").decode("utf-8", "replace")
         except OSError:
             return None
 
@@ -180,7 +181,7 @@ def _experiments_in(outputs: Path) -> str:
 def _read_mapping(path: Path) -> dict[str, Any] | None:
     """A JSON or YAML file as plain JSON values; None if there is none; ValueError, with its name, if it is broken."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_whole(path).decode("utf-8")
         value = json.loads(text) if path.suffix == ".json" else yaml.load(text, _YamlLoader)
         # YAML can hold what JSON cannot: dates, keys that are no strings, a mapping inside itself.
         value = json.loads(json.dumps(value, default=str))
@@ -224,7 +225,7 @@ def _progress(metrics: Path, config: Mapping[str, Any]) -> str:
 
 def _curve(metrics: Path) -> dict[int, float]:
     try:
-        lines = metrics.read_bytes().splitlines()
+        lines = read_whole(metrics).splitlines()
     except OSError:
         return {}
     found = {}
@@ -245,7 +246,7 @@ def _curve(metrics: Path) -> dict[int, float]:
 def _last_step(metrics: Path) -> int | None:
     """The step of the last whole line; a line that is being written, or was cut by a crash, does not count."""
     try:
-        with metrics.open("rb") as file:
+        with opened(metrics) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             lines = file.read().splitlines()
     except OSError:

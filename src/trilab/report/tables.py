@@ -2,14 +2,29 @@
 
 import re
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trilab.atomic import opened
+
 _NAME = re.compile(r"(before|after)/layer_(\d{1,4})")
 _MOST = 64  # positions, and heads: more is not ours
+# what numpy and zipfile make of files that are damaged, encrypted, packed otherwise, or something else
+_BROKEN = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -32,12 +47,14 @@ def read_tables(run: Path) -> list[LayerTables]:
     found: dict[int, dict[str, NDArray[np.float32]]] = {}
     try:
         # Opened here: numpy leaves it open where it is broken.
-        with (run / "tables.npz").open("rb") as content, np.load(content, allow_pickle=False) as file:
+        with opened(run / "tables.npz") as content, np.load(content, allow_pickle=False) as file:
             for name in file.files:
                 matched = _NAME.fullmatch(name)
-                if matched and (table := _table(file[name])) is not None:
+                # a packed file can say little and hold much
+                small = matched and file.zip.getinfo(f"{name}.npy").file_size <= 8 * _MOST**3 + 4096
+                if matched and small and (table := _table(file[name])) is not None:
                     found.setdefault(int(matched[2]), {})[matched[1]] = table
-    except (OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, NotImplementedError):
+    except _BROKEN:
         return []
     return [LayerTables(layer, of.get("before"), of.get("after")) for layer, of in sorted(found.items())]
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trilab.looks import Looks, settle
 from trilab.report import make_report
 from trilab.report.page import page_html
+from trilab.sequential import Spending
 
 from ..conftest import adds_runs
 from .conftest import Written
@@ -66,7 +68,7 @@ def test_failed_and_missing_runs_are_named_and_every_row_has_its_commands(whole:
     assert "BadInput: too steep" in text
     assert "attention-seed3-00000000" in text
     for row in whole.record["rows"]:
-        assert f"trilab reproduce report.json --row {row['name']}" in text
+        assert f"{whole.path.with_name('report.json')} --row {row['name']}" in text
         for run in row["runs"]:
             assert run["command"] in text
 
@@ -232,7 +234,7 @@ def test_rows_that_were_looked_at_say_at_how_many_seeds_they_were_decided(experi
         add_run("table", seed, 2.4 + 1.1 * noise)
         add_run("ema", seed, 2.48 + 30 * noise)
     plain = page_html(make_report(experiment))
-    (experiment / "looks.json").write_text('{"alpha": 0.05, "first": 3, "last": 7, "every": 1}')
+    settle(experiment, Looks(Spending(first=3, last=7), "none", "val_loss", 0.005))
     looked = page_html(make_report(experiment))
     assert "at 3 of at most 7 seeds" in looked
     assert "after 3 of at most 7 seeds" in looked

@@ -1,5 +1,6 @@
 """tables.npz, whole, broken or foreign."""
 
+import resource
 import zipfile
 from pathlib import Path
 
@@ -63,3 +64,24 @@ def test_an_archive_of_something_else_has_no_tables(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "tables.npz", "w") as archive:
         archive.writestr("after/layer_0.npy", b"no array")
     assert read_tables(tmp_path) == []
+
+
+def test_no_damage_to_a_file_of_tables_is_more_than_no_tables(tmp_path: Path) -> None:
+    arrays = {f"after/layer_{layer}": np.full((2, 8, 8), 0.5, np.float32) for layer in range(3)}
+    draws = np.random.default_rng(0)
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "whole.npz", **arrays)  # type: ignore[operator]
+        whole = (tmp_path / "whole.npz").read_bytes()
+        for _ in range(300):
+            damaged = bytearray(whole)
+            for place in draws.integers(len(whole), size=4):
+                damaged[place] ^= 1 << int(draws.integers(8))
+            (tmp_path / "tables.npz").write_bytes(damaged)
+            read_tables(tmp_path)
+
+
+def test_a_small_file_that_holds_much_is_not_unpacked(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "tables.npz", **{"after/layer_0": np.zeros((1, 4000, 4000), np.float32)})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert read_tables(tmp_path) == []
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kB; unpacked it takes 64,000

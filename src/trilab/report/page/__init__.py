@@ -126,14 +126,15 @@ def _samples(report: "Report") -> list[dict[str, Any]]:
 
 def _commands(report: "Report") -> list[dict[str, Any]]:
     """What trains each row again."""
+    place = one_line((report.folder / "report.json").as_posix())
     return [
         {
-            "place": place,
+            "place": number,
             "name": row.name,
-            "reproduce": f"trilab reproduce report.json --row {shlex.quote(row.name)}",
-            "runs": list(_said(run.summary.get("command") for run in row.runs)),
+            "reproduce": shlex.join(["trilab", "reproduce", place, "--row", row.name]),
+            "runs": list(_said(run.command for run in row.runs)),
         }
-        for place, row in enumerate(report.rows)
+        for number, row in enumerate(report.rows)
     ]
 
 

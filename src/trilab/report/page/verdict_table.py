@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from trilab.report.page import intervals
 from trilab.report.page.written import count, difference, loss, p_value, seconds, short
-from trilab.report.references import Reference
 from trilab.report.rows import Row
 from trilab.report.terms import MEASURES
 
@@ -131,11 +130,10 @@ def table(report: "Report") -> VerdictTable:
         )
         for place, row in enumerate(report.rows)
     ]
-    several = len({line.text for line in report.references}) > 1
     for line in report.references:
         drawn = intervals.reference(line, base.headline.mean, scale) if scale and base else Markup("")
         cells = (_cell(line.loss, loss) if column.key == "loss" else Cell() for column, _, _ in columns)
-        shown.append(Shown(None, _name(line, several), None, line.whole_context, drawn, tuple(cells)))
+        shown.append(Shown(None, line.name, None, line.whole_context, drawn, tuple(cells)))
     at = next(k for k, (column, _, _) in enumerate(columns) if column.key == "loss")
     shown.sort(key=lambda each: (each.cells[at].value or 0.0, each.place is None, each.place or 0))
     over_text = any(row.comparison is not None and row.comparison.over == "text" for row in report.rows)
@@ -144,7 +142,3 @@ def table(report: "Report") -> VerdictTable:
 
 def _cell(value: float | None, written: Callable[[float], str]) -> Cell:
     return Cell() if value is None else Cell(written(value), value)
-
-
-def _name(line: Reference, several: bool) -> str:
-    return f"{line.name} ({line.text})" if several and line.text else line.name
