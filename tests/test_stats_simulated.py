@@ -209,6 +209,20 @@ def test_a_family_that_is_looked_at_after_every_seed_is_wrong_in_at_most_5_perce
     assert wrong / len(losses) <= at_most(0.05, len(losses))
 
 
+@pytest.mark.parametrize("true", [0.5, 1.0, 2.0, 3.0])
+def test_the_interval_where_looking_stopped_covers_somewhat_less_than_it_says(true: float) -> None:
+    draws = np.random.default_rng(0).normal(true, 1.0, (40_000, 12))
+    _, seeds = looks_at(draws, LEVELS)
+    counted = np.arange(12) < seeds[:, None]
+    mean = np.where(counted, draws, 0).sum(1) / seeds
+    std = np.sqrt(np.where(counted, np.square(draws - mean[:, None]), 0).sum(1) / (seeds - 1))
+    covered = np.abs(mean - true) <= stats.t.isf(0.025, seeds - 1) * std / np.sqrt(seeds)
+    print(
+        f"\ninterval where looks at 3 … 12 seeds stopped, a difference of {true:g} sd: covers in {covered.mean():.1%}"
+    )
+    assert 0.915 <= covered.mean() <= 0.94
+
+
 # The interval over text
 
 
