@@ -1,7 +1,7 @@
 # Everything runs in the project's own environment, .venv/, which the first command makes from requirements.lock.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ablation lecture results test test-slow test-cluster soak pytest lint format types imports lock wheel clean
+.PHONY: help setup ablation lecture results picture test test-slow test-cluster soak pytest lint format types imports lock wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -52,6 +52,9 @@ test-slow: $(DONE) ## the tests that train in earnest
 
 test-cluster: $(DONE) ## the tests on a SLURM of their own and on two nodes; needs root, slurm-wlm, munge, iproute2
 	$(PYTEST) -n 0 -m cluster
+
+picture: $(DONE) ## the README's picture of the page, after make ablation; needs Chromium
+	$(BIN)/python -m tests.report.page.screenshot docs/report.png outputs/part03
 
 soak: $(DONE) ## kill trainings at fifty random moments; their results go into docs/reliability.md (about 20 minutes)
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m tests.soak --page docs/reliability.md

@@ -20,6 +20,7 @@ def test_a_run_killed_twice_ends_as_if_it_had_not_been(tmp_path: Path, learnt: P
     assert tally.holds, tally
 
 
+@pytest.mark.slow
 def test_a_run_on_two_processes_ends_as_if_it_had_not_been_killed(tmp_path: Path, learnt: Path) -> None:
     tally = soak.soak("two processes", "trainer.max_steps=60", kills=1, seed=1, text=learnt, folder=tmp_path / "soak")
     assert tally.holds, tally
