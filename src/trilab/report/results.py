@@ -29,7 +29,7 @@ from trilab.report.variants import Variant, group
 _PART = re.compile(r"(<!-- begin ([\w.-]+)((?: \w+)*) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 _HEADERS = (
     *("strategy", "seeds", "loss", "spread", "difference", "95 % interval", "verdict"),
-    *("parameters", "steps", "training FLOPs", "seconds"),
+    *("parameters", "steps", "training FLOPs"),  # no seconds: runs side by side slow one another down
 )
 
 
@@ -113,7 +113,6 @@ def _row(row: Row) -> list[str]:
         _number(row.n_params, ","),
         _number(_steps(row), ",.0f"),
         _number(row.training_flops, ".2e"),
-        _number(row.seconds, ".0f"),
     ]
 
 
