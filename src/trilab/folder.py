@@ -256,6 +256,7 @@ def _named(config: Config) -> dict[str, Any]:
         "label": config.name,
         "seed": config.seed,
         "code": code,
+        "package": _digest(_sources()),
         "attempt": _attempt(config, code),
     }
 
@@ -268,11 +269,19 @@ def _attempt(config: Config, code: str) -> str:
 
 def _code(config: Config) -> str:
     """Hex digest of the sources that train: ours, and the files of strategies from elsewhere."""
-    files = sorted(Path(__file__).parent.rglob("*.py"))
+    files = _sources()
     for section in config.agg:
         spec = importlib.util.find_spec(str(section["_target_"]).rpartition(".")[0])
         if spec and spec.origin and Path(spec.origin).is_file() and Path(spec.origin) not in files:
             files.append(Path(spec.origin))
+    return _digest(files)
+
+
+def _sources() -> list[Path]:
+    return sorted(Path(__file__).parent.rglob("*.py"))
+
+
+def _digest(files: list[Path]) -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -149,10 +149,10 @@ def test_reference_lines_are_read_once_each_and_broken_ones_passed_over(experime
 
 def test_what_runs_were_made_with_is_counted_and_told_where_it_differs(experiment: Path, add_run: AddRun) -> None:
     for seed, torch in enumerate(("2.11", "2.13", "2.13")):
-        add_run("none", seed, summary={"versions": {"torch": torch}, "git": "abc", "code": f"code {torch}"})
+        add_run("none", seed, summary={"versions": {"torch": torch}, "git": "abc", "package": f"of {torch}"})
     made = make_report(experiment)
     assert dict(made.provenance.values["versions.torch"]) == {"2.13": 2, "2.11": 1}
-    assert set(made.provenance.mixed) == {"versions.torch", "code"}
+    assert set(made.provenance.mixed) == {"versions.torch", "package"}
     assert any("the same code" in note for note in made.notes)
 
 
@@ -193,8 +193,15 @@ def test_runs_that_read_other_characters_are_not_compared_and_it_is_said(experim
 def test_a_healthy_sweep_has_nothing_to_be_told(experiment: Path, add_run: AddRun) -> None:
     for seed, noise in enumerate((0.0, 0.001, -0.001)):
         for agg, loss in (("none", 2.5), ("ema", 2.4)):
-            add_run(agg, seed, loss + noise * loss, summary={"code": "c", "git": "g"})
+            # a class of the user's own is code that other rows do not have
+            add_run(agg, seed, loss + noise * loss, summary={"code": f"with {agg}", "package": "p", "git": "g"})
     assert make_report(experiment).notes == ()
+
+
+def test_seeds_of_one_row_that_other_code_trained_are_told(experiment: Path, add_run: AddRun) -> None:
+    for seed in range(2):
+        add_run("none", seed, summary={"code": f"at {seed}", "package": "p"})
+    assert any("the same code" in note for note in make_report(experiment).notes)
 
 
 def test_the_one_seed_that_two_rows_share_gives_an_interval_over_text(experiment: Path, add_run: AddRun) -> None:

@@ -165,7 +165,7 @@ def make_report(
     notes += _seed_notes(rows, base) + _repeat_notes(variants) + _leak_notes(variants)
     finished = [run for run in runs if run.status == "finished"]
     origin = provenance(finished)
-    if "code" in origin.mixed:
+    if "package" in origin.mixed or any(len({run.summary.get("code") for run in v.runs}) > 1 for v in variants):
         notes.append("Not all runs were trained by the same code (see on the page where they come from).")
     return Report(
         folder=folder,

@@ -21,7 +21,7 @@ class Provenance:
         return tuple(name for name, found in self.values.items() if len(found) > 1)
 
 
-_RECORDED = ("git", "code", "versions", "hardware", "device", "precision", "data")
+_RECORDED = ("git", "package", "versions", "hardware", "device", "precision", "data")
 
 
 def provenance(runs: Iterable[Run]) -> Provenance:
