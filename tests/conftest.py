@@ -100,6 +100,23 @@ def train(
     return run
 
 
+@pytest.fixture
+def trilab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    """`trilab("report", folder, …)`: the command as a user types it, but in this process."""
+    from trilab.cli import main
+
+    def run(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["trilab", *map(str, arguments)])
+        monkeypatch.chdir(tmp_path)
+        code = exit_code(main)
+        said = capsys.readouterr()
+        return Outcome(code, said.out, said.err, tmp_path / "outputs")
+
+    return run
+
+
 # given by the user, written by a clock, or, as how much the gate has examined, by how far it came in its seconds
 CLOCKED = ("command", "chars_per_second", "seconds", "train_seconds", "covered")
 

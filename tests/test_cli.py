@@ -10,26 +10,11 @@ from pathlib import Path
 import pytest
 
 from trilab import __version__
-from trilab.cli import main
 
 from .command import train_py
-from .conftest import ROOT, Outcome, exit_code
+from .conftest import ROOT, Outcome
 
 Train = Callable[..., Outcome]
-
-
-@pytest.fixture
-def trilab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Outcome]:
-    def run(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["trilab", *map(str, arguments)])
-        monkeypatch.chdir(tmp_path)
-        code = exit_code(main)
-        said = capsys.readouterr()
-        return Outcome(code, said.out, said.err, tmp_path / "outputs")
-
-    return run
 
 
 def test_help_names_every_command(trilab: Train) -> None:

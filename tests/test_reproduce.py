@@ -1,7 +1,6 @@
 """`trilab reproduce`: a row of report.json trained again, and what it says of the result."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,28 +9,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from trilab.cli import main
 from trilab.report import report
 from trilab.report.runs import read_run
 from trilab.reproduce import RecordedRow, Repeated, compared, read_row, same_over_seeds
 
-from .conftest import Outcome, exit_code
+from .conftest import Outcome
 
 Train = Callable[..., Outcome]
-
-
-@pytest.fixture
-def trilab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Outcome]:
-    def run(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["trilab", *map(str, arguments)])
-        monkeypatch.chdir(tmp_path)
-        code = exit_code(main)
-        said = capsys.readouterr()
-        return Outcome(code, said.out, said.err, tmp_path / "outputs")
-
-    return run
 
 
 @pytest.fixture
