@@ -47,4 +47,6 @@ def test_the_ablation_ends_with_the_table_that_the_readme_promises(
         same = [s["val_loss"] for s in summaries if s["seed"] == seed and s["agg"] in MEANS]
         assert len(same) == 4
         assert max(same) - min(same) < 0.005
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 30
+    assert {row["verdict"] for agg, row in rows.items() if agg != "none"} == {"better", "worse"}
+    assert "report.html" in said
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 31  # and one with the verdicts
