@@ -66,7 +66,8 @@ def test_a_sweep_of_runs_on_two_processes_leaves_a_folder_and_a_wandb_run_each(t
     done = train_py(tmp_path, "-m", "agg=softmax,table", "trainer=ddp", "logger=wandb", text=text)
     assert done.code == 0, done.err
     assert [path.name.partition("-")[0] for path in done.runs] == ["softmax", "table"]
-    assert [run.exit_code for run in wandb_runs(done.outputs)] == [0, 0]
+    ended = {run.name: run.exit_code for run in wandb_runs(done.outputs)}
+    assert ended == {"default report": 0, "softmax-seed1337": 0, "table-seed1337": 0}
     assert "2 finished" in done.out
 
 
