@@ -15,6 +15,7 @@ def learnt(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_run_killed_twice_ends_as_if_it_had_not_been(tmp_path: Path, learnt: Path) -> None:
     tally = soak.soak("one process", "trainer.max_steps=100", kills=2, seed=3, text=learnt, folder=tmp_path / "soak")
     assert tally.holds, tally

@@ -127,6 +127,7 @@ def test_force_trains_a_finished_sweep_anew_and_counts_it_so(train: Train) -> No
     assert "    2/2  " in again.out
 
 
+@pytest.mark.slow
 def test_glob_composes_every_strategy_there_is(train: Train) -> None:
     done = train("-m", "agg=glob(*)", "callbacks.sample_chars=0", "trainer.max_steps=2")
     assert done.code == 0

@@ -208,12 +208,20 @@ def test_the_summary_names_the_final_and_the_best_loss_of_an_overfitted_run(trai
     assert run.summary["best_val_loss"] == run.summary["val/loss"]["min"] == min(losses)
 
 
-def test_the_summary_has_no_lists(tmp_path: Path) -> None:
+def test_the_summary_has_no_lists_of_numbers(tmp_path: Path) -> None:
+    blocks = {"nats": [1.0, 2.0], "characters": [3]}
     with a_run(tmp_path) as logger:
-        logger.log_summary({"val_loss": 2.0, "loss_by_position": [1.0], "data": {"sha256": "ab", "words": ["a"]}})
+        logger.log_summary(
+            {
+                "val_loss": 2.0,
+                "loss_by_position": [1.0],
+                "loss_by_block": blocks,
+                "check": {"layers": ["ema"], "at": [1]},
+            }
+        )
     [run] = left_in(tmp_path)
-    assert (run.summary["val_loss"], run.summary["data"]) == (2.0, {"sha256": "ab"})
-    assert "loss_by_position" not in run.summary
+    assert (run.summary["val_loss"], run.summary["check"]) == (2.0, {"layers": ["ema"]})
+    assert not {"loss_by_position", "loss_by_block"} & run.summary.keys()
 
 
 @pytest.mark.parametrize(
