@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 # `covered`: the examination before a training tries as much as fits into some seconds
-TIMINGS = ("seconds", "chars_per_second", "covered")
+TIMINGS = ("command", "seconds", "chars_per_second", "covered")
 
 
 def of(folder: Path) -> dict[str, Any]:
