@@ -19,7 +19,6 @@ from .test_config import composed
 Train = Callable[..., Outcome]
 
 V = 11
-TEXT = "abcdefghijk"  # V distinct characters
 
 
 def config(*keys: str) -> Config:
@@ -33,13 +32,13 @@ def n_params(config: Config, **model: Any) -> int:
 
 def test_without_a_budget_the_config_stays_as_it_is() -> None:
     asked = config()
-    assert matched(asked, TEXT) is asked
+    assert matched(asked, V) is asked
 
 
 @pytest.mark.parametrize("name", ["none", "table", "attention", "long_conv"])
 def test_no_other_width_comes_closer_to_the_parameters_asked_for(name: str) -> None:
     params = 40_000
-    found = matched(config(f"agg={name}", f"match.params={params}"), TEXT)
+    found = matched(config(f"agg={name}", f"match.params={params}"), V)
     n_embd = found.model["n_embd"]
     assert n_embd % 4 == 0  # heads of model=gpt
     off = abs(n_params(found) - params)
@@ -52,7 +51,7 @@ def test_no_other_width_comes_closer_to_the_parameters_asked_for(name: str) -> N
 def test_every_variant_is_trained_for_the_operations_asked_for() -> None:
     spent = {}
     for name in ("none", "softmax", "attention"):
-        found = matched(config(f"agg={name}", "match.flops=1e11"), TEXT)
+        found = matched(config(f"agg={name}", "match.flops=1e11"), V)
         once = training_flops(build_model(found, V), found.data.block_size) * found.data.batch_size
         spent[name] = once * found.trainer.max_steps
         assert found.tree["trainer"]["max_steps"] == found.trainer.max_steps
@@ -61,21 +60,21 @@ def test_every_variant_is_trained_for_the_operations_asked_for() -> None:
 
 
 def test_both_budgets_together_size_first_and_then_count_steps() -> None:
-    both = matched(config("match.params=40000", "match.flops=1e11"), TEXT)
-    assert both.model["n_embd"] == matched(config("match.params=40000"), TEXT).model["n_embd"]
+    both = matched(config("match.params=40000", "match.flops=1e11"), V)
+    assert both.model["n_embd"] == matched(config("match.params=40000"), V).model["n_embd"]
     wider = config(f"model.n_embd={both.model['n_embd']}", "match.flops=1e11")
-    assert both.trainer.max_steps == matched(wider, TEXT).trainer.max_steps
+    assert both.trainer.max_steps == matched(wider, V).trainer.max_steps
 
 
 def test_matching_again_changes_nothing() -> None:
-    once = matched(config("match.params=40000", "match.flops=1e11"), TEXT)
-    assert matched(once, TEXT) == once
+    once = matched(config("match.params=40000", "match.flops=1e11"), V)
+    assert matched(once, V) == once
 
 
 def test_what_was_chosen_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("trilab.budget.log.info", lambda words, *values: said.append(words % values))
-    found = matched(config("match.params=40000", "match.flops=1e11"), TEXT)
+    found = matched(config("match.params=40000", "match.flops=1e11"), V)
     sized, timed = said
     assert f"model.n_embd={found.model['n_embd']} gives {n_params(found):,} (" in sized
     assert f"trainer.max_steps={found.trainer.max_steps:,}" in timed
@@ -101,7 +100,7 @@ class EvenHeads(Aggregation):
 
 def test_a_strategy_that_needs_other_widths_than_the_heads_gets_them() -> None:
     asked = config(f"agg={{_target_:{__name__}.EvenHeads}}", "match.params=40000")
-    found = matched(asked, TEXT)
+    found = matched(asked, V)
     assert found.model["n_embd"] % 8 == 0
     assert abs(n_params(found) - 40_000) <= abs(n_params(found, n_embd=found.model["n_embd"] + 8) - 40_000)
 
@@ -116,7 +115,7 @@ class AtLeast24(EvenHeads):
 
 
 def test_a_strategy_that_needs_a_least_width_is_still_sized_in_steps_of_the_heads() -> None:
-    found = matched(config(f"agg={{_target_:{__name__}.AtLeast24}}", "match.params=40000"), TEXT)
+    found = matched(config(f"agg={{_target_:{__name__}.AtLeast24}}", "match.params=40000"), V)
     n_embd = found.model["n_embd"]
     assert n_embd % 4 == 0
     off = abs(n_params(found) - 40_000)
@@ -138,13 +137,13 @@ def test_a_strategy_that_needs_a_least_width_is_still_sized_in_steps_of_the_head
 )
 def test_a_budget_that_cannot_be_met_is_refused_with_the_reason(keys: list[str], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        matched(config(*keys), TEXT)
+        matched(config(*keys), V)
 
 
 def test_a_strategy_that_does_not_say_its_cost_has_no_budget_of_operations() -> None:
     asked = config(f"agg={{_target_:{__name__}.Unstated}}", "match.flops=1e11")
     with pytest.raises(BadInput, match="Unstated does not say what it costs"):
-        matched(asked, TEXT)
+        matched(asked, V)
 
 
 def test_sizes_are_counted_without_drawing_values() -> None:

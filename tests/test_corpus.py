@@ -2,15 +2,23 @@ from dataclasses import FrozenInstanceError
 from hashlib import sha256
 
 import pytest
+import torch
 
 from trilab.corpus import Corpus
 
 
 def test_sha256_is_that_of_the_utf8_bytes():
-    assert Corpus("notes", "naïve 🙂\n", "notes.txt").sha256 == sha256("naïve 🙂\n".encode()).hexdigest()
+    assert Corpus.of("notes", "naïve 🙂\n", "notes.txt").sha256 == sha256("naïve 🙂\n".encode()).hexdigest()
+
+
+def test_its_tokens_are_the_text():
+    corpus = Corpus.of("notes", "naïve 🙂\n", "notes.txt")
+    assert corpus.text == "naïve 🙂\n"
+    assert torch.equal(corpus.tokens, corpus.vocabulary.encode("naïve 🙂\n"))
+    assert len(corpus) == 8
 
 
 def test_a_corpus_cannot_be_changed():
-    corpus = Corpus("notes", "abc", "notes.txt")
+    corpus = Corpus.of("notes", "abc", "notes.txt")
     with pytest.raises(FrozenInstanceError):
-        corpus.text = "abd"
+        corpus.name = "other"

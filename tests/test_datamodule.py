@@ -18,7 +18,7 @@ def build(*, global_step: int = 0, rank: int = 0, world_size: int = 1, **setting
     """Data as one process of a training sees it."""
     sizes = {"block_size": 8, "batch_size": 12, "val_share": 0.2, "test_share": 0.1, "val_chars": 32}
     steps = {"max_steps": 5, "accumulate": 1, "seed": 3, "world_size": world_size}
-    data = CharData(Corpus("text", TEXT, "text.txt"), **{**sizes, **steps, **settings})
+    data = CharData(Corpus.of("text", TEXT, "text.txt"), **{**sizes, **steps, **settings})
     trainer: Any = SimpleNamespace(global_step=global_step, global_rank=rank, world_size=world_size)
     data.trainer = trainer
     return data
@@ -52,12 +52,12 @@ def test_any_number_of_processes_and_micro_steps_reads_the_same_windows(world_si
 
 def test_the_vocabulary_is_the_whole_text_s_and_windows_are_cut_from_the_training_split_only() -> None:
     data = build(max_steps=200)
-    assert data.vocabulary.characters == "".join(sorted(set(TEXT)))
+    assert data.corpus.vocabulary.characters == "".join(sorted(set(TEXT)))
     for inputs, targets in batches(data, "train"):
         assert inputs.shape == targets.shape == (12, 8)
         assert inputs.dtype == targets.dtype == torch.int64
         for row, following in zip(inputs.tolist(), targets.tolist(), strict=True):
-            window = data.vocabulary.decode([*row, following[-1]])
+            window = data.corpus.vocabulary.decode([*row, following[-1]])
             assert row[1:] == following[:-1]
             assert window in TEXT[:700]
 
@@ -89,14 +89,14 @@ def test_validation_covers_every_target_once_on_any_number_of_processes(world_si
             assert len(targets) == (len(read.starts) if read.counted else 0)
             for start, row, following in zip(read.starts.tolist(), inputs.tolist(), targets.tolist(), strict=False):
                 covered += range(start + 1, start + 1 + read.length)
-                assert data.vocabulary.decode(row) == TEXT[start : start + read.length]
-                assert data.vocabulary.decode(following) == TEXT[start + 1 : start + 1 + read.length]
+                assert data.corpus.vocabulary.decode(row) == TEXT[start : start + read.length]
+                assert data.corpus.vocabulary.decode(following) == TEXT[start + 1 : start + 1 + read.length]
     assert sorted(covered) == list(range(701, 700 + len(split)))
 
 
 def test_one_process_validates_in_the_order_of_the_text() -> None:
     text = "".join(
-        build().vocabulary.decode(row) for _, targets in batches(build(), "validate") for row in targets.tolist()
+        build().corpus.vocabulary.decode(row) for _, targets in batches(build(), "validate") for row in targets.tolist()
     )
     assert text == TEXT[701:900]
 

@@ -31,7 +31,7 @@ pytestmark = QUIET
 
 def data(accumulate: int = 1, max_steps: int = 5) -> CharData:
     sizes = {"block_size": 8, "batch_size": 12, "val_share": 0.2, "test_share": 0.0, "val_chars": 24}
-    return CharData(Corpus("t", TEXT, "t"), seed=3, max_steps=max_steps, accumulate=accumulate, **sizes)  # type: ignore[arg-type]
+    return CharData(Corpus.of("t", TEXT, "t"), seed=3, max_steps=max_steps, accumulate=accumulate, **sizes)  # type: ignore[arg-type]
 
 
 def learner(

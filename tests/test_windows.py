@@ -92,7 +92,32 @@ def test_a_text_of_one_character_that_is_also_too_short_is_called_too_short():
         split(torch.zeros(100), block_size=256, origin="notes.txt")
 
 
+@pytest.mark.parametrize(("n", "shares"), [(1_000, {}), (1_003, {"test_share": 0.15}), (997, {"val_share": 0.333})])
+def test_parts_of_a_text_of_episodes_begin_where_an_episode_begins(n, shares):
+    train, val, test = split(torch.arange(n), block_size=8, origin="recall", episode=4, **shares)
+    assert len(train) % 4 == 0
+    assert not len(test) or (len(train) + len(val)) % 4 == 0
+    assert torch.equal(torch.cat([train, val, test]), torch.arange(n))
+
+
+def test_windows_that_cut_an_episode_are_refused():
+    with pytest.raises(BadInput, match=r"data\.block_size=10 does not hold whole episodes of recall, which are 4 char"):
+        split(torch.arange(1_000), block_size=10, origin="recall", episode=4)
+
+
 # Training
+
+
+@pytest.mark.parametrize(("n", "n_windows"), [(8, 0), (9, 1), (12, 1), (13, 2), (16, 2), (17, 3)])
+def test_windows_of_a_text_of_episodes_begin_where_an_episode_begins(n, n_windows):
+    assert TrainWindows(torch.arange(10_000), 8, 5, 0, episode=4).starts(3).remainder(4).eq(0).all()
+    if not n_windows:
+        with pytest.raises(BadInput, match="more than the 0 windows"):
+            TrainWindows(torch.arange(n), 8, 1, 0, episode=4)
+        return
+    few = TrainWindows(torch.arange(n), 8, 1, 0, episode=4)
+    seen = torch.cat([few.starts(step) for step in range(100)]).unique()
+    assert seen.tolist() == [4 * place for place in range(n_windows)]
 
 
 def test_the_windows_of_a_step_depend_on_seed_and_step_alone():

@@ -12,7 +12,6 @@ from trilab.build import build_model
 from trilab.config import Config, read
 from trilab.errors import BadInput
 from trilab.model import LanguageModel
-from trilab.vocabulary import Vocabulary
 
 log = logging.getLogger("trilab")
 
@@ -20,20 +19,19 @@ WIDEST = 2**16  # channels; wider ones are not looked at
 FAR_OFF = 10.0  # percent of the parameters asked for, from where it is no good match
 
 
-def matched(config: Config, text: str) -> Config:
+def matched(config: Config, vocab_size: int) -> Config:
     """The config with model.n_embd and trainer.max_steps set as match.params and match.flops ask; says what it chose.
 
     Without budgets it is the config as it is. Matching twice changes nothing more.
 
     Args:
-        text: gives the size of the vocabulary.
+        vocab_size: characters that the model knows.
     Raises:
         BadInput: a budget that no width or no number of steps can meet; the message says why.
     """
     params, flops = config.match.params, config.match.flops
     if params is None and flops is None:
         return config
-    vocab_size = len(Vocabulary.of(text))
     if params is not None:
         if not config.model.get("lm_head", True):
             raise BadInput(

@@ -7,7 +7,6 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from trilab.corpus import Corpus
-from trilab.vocabulary import Vocabulary
 from trilab.windows import (
     TrainWindows,
     WindowBatch,
@@ -38,8 +37,8 @@ class CharData(LightningDataModule):
         accumulate: micro-steps per optimizer step.
         world_size: processes, to refuse at once what cannot be dealt to them.
     Raises:
-        BadInput: a split too short for a window, a batch larger than there are windows or not divisible, one
-            distinct character only.
+        BadInput: a split too short for a window, windows that do not hold whole episodes, a batch larger than there are
+            windows or not divisible, one distinct character only.
     """
 
     def __init__(
@@ -58,15 +57,19 @@ class CharData(LightningDataModule):
     ) -> None:
         super().__init__()
         self.corpus = corpus
-        self.vocabulary = Vocabulary.of(corpus.text)
         self.block_size = block_size
         self.max_steps = max_steps
         self.accumulate = accumulate
-        self.tokens = self.vocabulary.encode(corpus.text)
+        self.tokens = corpus.tokens
         self.splits = split(
-            self.tokens, val_share=val_share, test_share=test_share, block_size=block_size, origin=corpus.origin
+            self.tokens,
+            val_share=val_share,
+            test_share=test_share,
+            block_size=block_size,
+            episode=corpus.episode,
+            origin=corpus.origin,
         )
-        self.windows = TrainWindows(self.splits.train, block_size, batch_size, seed)
+        self.windows = TrainWindows(self.splits.train, block_size, batch_size, seed, episode=corpus.episode)
         shard(self.windows.starts(0), 0, accumulate, 0, world_size)  # refuses what cannot be divided
         self._windows_per_batch = max(1, val_chars // block_size)
         val, test = len(self.splits.train), len(self.splits.train) + len(self.splits.val)

@@ -127,7 +127,7 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
         BadInput: what cannot be trained on; a Leak, if the gate finds that something sees the future.
     """
     corpus = read_corpus(config.data.source)
-    config = matched(config, corpus.text)
+    config = matched(config, len(corpus.vocabulary))
     data = CharData(
         corpus,
         seed=config.seed,
@@ -142,11 +142,11 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
     )
     optim = bind(config.optim, "optim")()
     learner = Learner(
-        build_model(config, len(data.vocabulary)),
+        build_model(config, len(corpus.vocabulary)),
         optim,
         seed=config.seed,
         max_steps=config.trainer.max_steps,
-        description=checkpoint.describe(config.tree, data.vocabulary.characters),
+        description=checkpoint.describe(config.tree, corpus.vocabulary.characters),
         by_block=LossByBlock(len(data.splits.train), *blocks(len(data.splits.val), data.block_size)),
     )
     progress = TrainingProgress(
@@ -258,8 +258,8 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
         "data": {
             "name": data.corpus.name,
             "sha256": data.corpus.sha256,
-            "characters": len(data.corpus.text),
-            "vocab_size": len(data.vocabulary),
+            "characters": len(data.corpus),
+            "vocab_size": len(data.corpus.vocabulary),
         },
         "references": _references(data, folder.parent) if trainer.is_global_zero else None,
     }
@@ -294,7 +294,7 @@ def _references(data: CharData, experiment: Path) -> dict[str, Any] | None:
         text_sha256=data.corpus.sha256,
         train=train.numpy(),
         val=val.numpy(),
-        vocab_size=len(data.vocabulary),
+        vocab_size=len(data.corpus.vocabulary),
         block_size=data.block_size,
     )
     return found.as_dict()
@@ -320,7 +320,7 @@ def _at_the_end(
     if config.callbacks.sample_chars:
         callbacks.append(
             Samples(
-                data.vocabulary,
+                data.corpus.vocabulary,
                 count=config.callbacks.sample_chars,
                 seed=config.seed,
                 path=folder / "sample.txt",
@@ -330,7 +330,7 @@ def _at_the_end(
             )
         )
     if config.callbacks.weight_tables:
-        fresh = partial(build_model, config, len(data.vocabulary))
+        fresh = partial(build_model, config, len(data.corpus.vocabulary))
         callbacks.append(
             WeightTables(window, fresh=fresh, path=folder / "tables.npz", every=every, val_every=val_every)
         )
@@ -367,10 +367,10 @@ def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> R
         BadInput: it is damaged, or of another run.
     """
     content = checkpoint.load(path)["trilab"]
-    if content["vocabulary"] != data.vocabulary.characters:
+    if content["vocabulary"] != data.corpus.vocabulary.characters:
         raise BadInput(
             f"ckpt={path} has another vocabulary: {len(content['vocabulary'])} characters, "
-            f"{data.corpus.origin} has {len(data.vocabulary)}. Go on with the text it was trained on."
+            f"{data.corpus.origin} has {len(data.corpus.vocabulary)}. Go on with the text it was trained on."
         )
     # on what it trains may change between two parts, and how long where the rate does not depend on it
     may_change = TO_ROUNDING if bind(config.optim, "optim")().schedule != "constant" else (*TO_ROUNDING, "max_steps")

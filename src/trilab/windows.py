@@ -23,7 +23,15 @@ class Splits(NamedTuple):
     test: Tensor
 
 
-def split(tokens: Tensor, *, block_size: int, origin: str, val_share: float = 0.1, test_share: float = 0.0) -> Splits:
+def split(
+    tokens: Tensor,
+    *,
+    block_size: int,
+    origin: str,
+    val_share: float = 0.1,
+    test_share: float = 0.0,
+    episode: int = 1,
+) -> Splits:
     """Cut a text into its beginning to train on, then the validation part, then the test part.
 
     The shares count as the decimals they are written as, and the earlier parts are rounded down: of 1,115,394 tokens
@@ -35,13 +43,19 @@ def split(tokens: Tensor, *, block_size: int, origin: str, val_share: float = 0.
         origin: where the text came from, for messages.
         val_share: share of the text for validation, above 0.
         test_share: share for testing; 0 leaves the test part empty.
+        episode: the parts begin at multiples of so many tokens, and windows too: block_size must be one.
     Returns:
         Views of tokens.
     Raises:
         BadInput: shares that leave no room for one another; a part that is too short, with its length; a text in which
-            every character is the same.
+            every character is the same; windows that do not hold whole episodes.
     """
     _require_positive("data.block_size", block_size)
+    if block_size % episode:
+        raise BadInput(
+            f"data.block_size={block_size} does not hold whole episodes of {origin}, which are {episode:,} characters "
+            f"long: make it a multiple of {episode}."
+        )
     if not (0 < val_share < 1 and 0 <= test_share < 1 and val_share + test_share < 1):
         raise BadInput(
             f"data.val_share={val_share} and data.test_share={test_share} are not shares of one text: val_share must "
@@ -49,7 +63,7 @@ def split(tokens: Tensor, *, block_size: int, origin: str, val_share: float = 0.
         )
     val, test = Fraction(str(val_share)), Fraction(str(test_share))
     n = len(tokens)
-    val_begins, test_begins = int((1 - val - test) * n), int((1 - test) * n)
+    val_begins, test_begins = (int(share * n) // episode * episode for share in (1 - val - test, 1 - test))
     splits = Splits(tokens[:val_begins], tokens[val_begins:test_begins], tokens[test_begins:])
     for name, part in zip(("training", "validation", "test"), splits, strict=True):
         asked_for = name != "test" or test_share > 0
@@ -58,7 +72,8 @@ def split(tokens: Tensor, *, block_size: int, origin: str, val_share: float = 0.
                 f"data.block_size={block_size} needs at least {block_size + 1:,} characters in each split; the {name} "
                 f"split of {origin} has {len(part):,} (of {n:,}). Lower data.block_size or use a longer text."
             )
-    if bool((tokens == tokens[0]).all()):
+    # the beginning alone decides nearly always, and needs no memory for a large text
+    if bool((tokens[: 1 << 20] == tokens[0]).all()) and bool((tokens == tokens[0]).all()):
         raise BadInput(
             f"{origin} is one character over and over ({n:,} times), a vocabulary of 1: there is nothing to predict. "
             "Use a text with at least two different characters."
@@ -76,17 +91,19 @@ class TrainWindows:
         block_size: T, inputs of a window in tokens.
         batch_size: B, windows of one optimizer step, over all processes and accumulated micro-batches together.
         seed: any integer.
+        episode: windows begin at multiples of so many tokens.
     Raises:
         BadInput: a size below 1; no window at all; batch_size above the number of windows.
     """
 
-    def __init__(self, tokens: Tensor, block_size: int, batch_size: int, seed: int) -> None:
+    def __init__(self, tokens: Tensor, block_size: int, batch_size: int, seed: int, *, episode: int = 1) -> None:
         _require_positive("data.block_size", block_size)
         _require_positive("data.batch_size", batch_size)
         self.tokens = tokens
         self.block_size = block_size
         self.batch_size = batch_size
-        self.n_windows = max(len(tokens) - block_size, 0)
+        self.episode = episode
+        self.n_windows = max((len(tokens) - block_size - 1) // episode + 1, 0)
         if batch_size > self.n_windows:
             raise BadInput(
                 f"data.batch_size={batch_size} is more than the {self.n_windows:,} windows that the training split has "
@@ -102,14 +119,14 @@ class TrainWindows:
         Args:
             step: optimizer steps done before, 0 ≤ step < 2**64.
         Returns:
-            (B,) int64, each in 0 … n_windows - 1.
+            (B,) int64, each the start of one of the n_windows windows.
         """
         # Philox counts its blocks of four numbers in the counter's lowest 64-bit word, so the step goes into the next:
         # in the lowest, the draws of neighbouring steps would overlap. The raw stream is guaranteed to stay as it is.
         generator = np.random.Philox(key=self._key, counter=step << 64)
         # The remainder gives no window a probability that is off by more than 2**-64.
         starts = generator.random_raw(self.batch_size) % np.uint64(self.n_windows)  # (B,)
-        return torch.from_numpy(starts.astype(np.int64))
+        return torch.from_numpy(starts.astype(np.int64) * self.episode)
 
 
 def shard(starts: Tensor, micro_step: int, accumulate: int, rank: int, world_size: int) -> Tensor:

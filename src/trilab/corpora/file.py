@@ -41,7 +41,7 @@ def read(path: str) -> Corpus:
         raise BadInput(
             f"data.path={path} holds nothing but white space ({len(text):,} characters). Give a file with text in it."
         )
-    return Corpus(name=Path(path).name, text=text, origin=path)
+    return Corpus.of(Path(path).name, text, path)
 
 
 def _read_bytes(path: str) -> bytes:

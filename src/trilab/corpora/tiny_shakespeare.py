@@ -63,7 +63,7 @@ def read(path: str = "data/tiny_shakespeare.txt") -> Corpus:
             f"{SIZE:,} bytes with sha256 {SHA256} are right. To train on this text: data=file "
             f"data.path={path}. If it is a broken copy, move it away and Tiny Shakespeare will be fetched anew."
         )
-    return Corpus(name="tiny_shakespeare", text=content.decode("ascii"), origin=path)
+    return Corpus.of("tiny_shakespeare", content.decode("ascii"), path)
 
 
 def _fetch_once(file: Path) -> bytes:
