@@ -68,7 +68,7 @@ def windows(run: Run) -> Windows:
     corpus = read_corpus(config.data.source)
     block_size = config.data.block_size
     val = split(
-        corpus.tokens,
+        torch.from_numpy(corpus.tokens),
         block_size=block_size,
         origin=corpus.origin,
         val_share=config.data.val_share,

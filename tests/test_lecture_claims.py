@@ -253,7 +253,7 @@ def trained(steps: int = 3000, **options: Any) -> float:
     """Validation loss on Tiny Shakespeare, in nats per character, of a model without mixing."""
     text = tiny_shakespeare.read(str(Path(__file__).parents[1] / "data" / "tiny_shakespeare.txt")).text
     vocabulary = Vocabulary.of(text)
-    splits = split(vocabulary.encode(text), block_size=T, origin="Tiny Shakespeare")
+    splits = split(torch.from_numpy(vocabulary.encode(text)), block_size=T, origin="Tiny Shakespeare")
     model = LanguageModel(len(vocabulary), T, Identity, **options)
     optimizer = adamw(model, Optim(lr=1e-2))
     windows = TrainWindows(splits.train, block_size=T, batch_size=32, seed=1337)

@@ -24,7 +24,7 @@ def test_an_estimate_from_random_windows_strays_as_far_as_is_said(train: Callabl
     model = build_model(config, len(vocabulary))
     model.load_state_dict(model_weights(content))
     text = (done.outputs.parent / "text.txt").read_text()
-    val = vocabulary.encode(text).long()[int(0.9 * len(text)) :]
+    val = torch.from_numpy(vocabulary.encode(text)).long()[int(0.9 * len(text)) :]
     generator = torch.Generator().manual_seed(0)
     estimates = []
     for _ in range(200):

@@ -32,7 +32,7 @@ def random_text(n: int, V: int, seed: int) -> np.ndarray:
 def shakespeare() -> tuple[np.ndarray, np.ndarray, int]:
     text = tiny_shakespeare.read(str(Path(__file__).parents[1] / "data" / "tiny_shakespeare.txt")).text
     vocabulary = Vocabulary.of(text)
-    train, val, _ = split(vocabulary.encode(text), block_size=256, origin="Tiny Shakespeare")
+    train, val, _ = split(torch.from_numpy(vocabulary.encode(text)), block_size=256, origin="Tiny Shakespeare")
     return train.numpy(), val.numpy(), len(vocabulary)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from trilab.config import bind
 from trilab.errors import BadInput
@@ -18,14 +19,14 @@ from trilab.vocabulary import Vocabulary
 class Corpus:
     """One text, as a source in `trilab.corpora` hands it over: LF line ends, no byte order mark, never empty.
 
-    `Corpus.of` makes one of a string. Tensors may be mapped from a file and are never written to.
+    `Corpus.of` makes one of a string. Arrays may be mapped from a file and are never written to.
     """
 
     name: str
     """Short name for tables: the name of the source or of the file."""
     origin: str
     """Where the text came from, as messages to the user call it: the path that was given."""
-    tokens: Tensor
+    tokens: NDArray[np.integer]
     """(n,) the text as ids of the vocabulary, in its dtype."""
     vocabulary: Vocabulary
     sha256: str
@@ -33,10 +34,10 @@ class Corpus:
     episode: int = 1
     """The text is made of stretches of so many characters that have nothing to do with one another. Windows begin where
     a stretch begins, and splits are cut there. 1: anywhere."""
-    answers: Tensor | None = None
+    answers: NDArray[np.bool_] | None = None
     """(n,) bool: the characters that a reader of what stands before them in their episode can know. Their loss is
     reported by itself; None where a source asks nothing."""
-    source_nats: Tensor | None = None
+    source_nats: NDArray[np.float32] | None = None
     """(n,) float32: -ln of the probability that the process which wrote the text gave each character, where it is
     known."""
 

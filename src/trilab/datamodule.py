@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -60,7 +61,7 @@ class CharData(LightningDataModule):
         self.block_size = block_size
         self.max_steps = max_steps
         self.accumulate = accumulate
-        self.tokens = corpus.tokens
+        self.tokens = torch.from_numpy(corpus.tokens)
         self.splits = split(
             self.tokens,
             val_share=val_share,

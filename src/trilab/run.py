@@ -25,7 +25,7 @@ from trilab.callbacks.path_check import PathCheck
 from trilab.callbacks.progress import TrainingProgress
 from trilab.callbacks.samples import Samples
 from trilab.callbacks.weight_tables import WeightTables
-from trilab.config import Config, bind, check_logger, read, save
+from trilab.config import Config, bind, check_logger, save
 from trilab.corpus import read_corpus
 from trilab.datamodule import CharData
 from trilab.errors import BadInput
@@ -39,8 +39,8 @@ from trilab.model import LanguageModel
 from trilab.references import references_for
 from trilab.stopping import patiently
 from trilab.tracking import Line, MetricsFile, log_line, log_summary, wandb_run
+from trilab.trained import load_trained
 from trilab.trainer import build_trainer
-from trilab.vocabulary import Vocabulary
 from trilab.windows import blocks
 
 log = logging.getLogger("trilab")
@@ -204,16 +204,9 @@ def write_text(
         raise BadInput(f"--temperature {temperature:g} must be 0 or more.")
     if prompt == "":
         raise BadInput("--prompt is empty: give at least one character, or leave it out to begin with a line end.")
-    if not path.exists():
-        raise BadInput(f"{path}: there is no such run or checkpoint.")
-    if path.is_dir() and not (path / "checkpoints").is_dir():
-        raise BadInput(f"{path} is no run: a run's folder has checkpoints/ in it.")
-    content = checkpoint.load(path / "checkpoints" / "best.ckpt" if path.is_dir() else path)
-    vocabulary = Vocabulary(content["trilab"]["vocabulary"])
-    model = build_model(read(content["trilab"]["config"]), len(vocabulary))
-    model.load_state_dict(checkpoint.model_weights(content))
-    model.eval()
-    tokens = vocabulary.encode(vocabulary.start if prompt is None else prompt).long()[None]
+    trained = load_trained(path)
+    model, vocabulary = trained.model, trained.vocabulary
+    tokens = torch.from_numpy(vocabulary.encode(vocabulary.start if prompt is None else prompt)).long()[None]
     generator = torch.Generator().manual_seed(seed)
     written = generate(model, tokens, count, temperature=temperature, generator=generator, unbounded=unbounded)
     return vocabulary.decode(written[0].tolist())

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from trilab.errors import BadInput
 
@@ -48,18 +46,18 @@ class Vocabulary:
         return len(self.characters)
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> np.dtype[np.integer]:
         """The smallest integer type that holds every token id."""
         if len(self) <= 1 << 8:
-            return torch.uint8
-        return torch.uint16 if len(self) <= 1 << 16 else torch.int32
+            return np.dtype(np.uint8)
+        return np.dtype(np.uint16 if len(self) <= 1 << 16 else np.int32)
 
     @property
     def start(self) -> str:
         """How a text without a prompt begins: with a line end, or the first character where there is none."""
         return "\n" if "\n" in self.characters else self.characters[0]
 
-    def encode(self, text: str, origin: str = "The text") -> Tensor:
+    def encode(self, text: str, origin: str = "The text") -> NDArray[np.integer]:
         """Token ids of a text, in a few milliseconds a million characters.
 
         Args:
@@ -70,29 +68,28 @@ class Vocabulary:
         Raises:
             BadInput: a character that is not in the vocabulary, with its code point and its place (the first is 0).
         """
-        ids = torch.empty(len(text), dtype=self.dtype)
-        filled: NDArray[np.integer] = ids.numpy()
+        ids = np.empty(len(text), dtype=self.dtype)
         for start, chunk in zip(range(0, len(text), CHUNK), _chunks(text), strict=True):
             if chunk.isascii() and (found := chunk.encode("ascii").translate(self._ascii_ids)).isascii():
-                filled[start : start + len(chunk)] = np.frombuffer(found, dtype=np.uint8)
+                ids[start : start + len(chunk)] = np.frombuffer(found, dtype=np.uint8)
                 continue
             places = self._ids[_code_points(chunk)]
             if (places == UNKNOWN).any():
                 raise BadInput(self._unknown(text, origin))
-            filled[start : start + len(chunk)] = places
+            ids[start : start + len(chunk)] = places
         return ids
 
-    def decode(self, ids: Tensor | Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
         """The text that token ids stand for.
 
         Args:
-            ids: (n,) integers on any device.
+            ids: (n,) integers.
         Returns:
             n characters.
         Raises:
             ValueError: ids that are not a flat list of integers, or an id outside 0 … V - 1; the message gives it.
         """
-        places = (ids.cpu().numpy() if isinstance(ids, Tensor) else np.array(ids, dtype=np.int64)).astype(np.int64)
+        places = np.asarray(ids, dtype=np.int64)
         if places.ndim != 1:
             raise ValueError(f"ids of shape {places.shape} are not one row of token ids, (n,).")
         outside = places[(places < 0) | (places >= len(self))]
