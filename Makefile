@@ -59,11 +59,12 @@ picture: $(DONE) ## the README's picture of the page, after make ablation; needs
 soak: $(DONE) ## kill trainings at fifty random moments; their results go into docs/reliability.md (about 20 minutes)
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m tests.soak --page docs/reliability.md
 
-lint: $(DONE) ## style, types and walls, changing nothing
+lint: $(DONE) ## style, types, walls and known vulnerabilities, changing nothing
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m mypy
+	$(BIN)/python -m tests.audit
 
 format: $(DONE) ## put the code in order
 	$(BIN)/python -m ruff check --fix-only

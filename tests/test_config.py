@@ -129,6 +129,8 @@ def test_a_value_is_taken_as_its_type_where_nothing_is_lost(
         ("trainer__checkpoint_every", 0, "trainer.checkpoint_every=0 must be at least 1"),
         ("trainer__num_nodes", 0, "trainer.num_nodes=0 must be at least 1"),
         ("data__val_chars", 0, "data.val_chars=0 must be at least 1"),
+        ("trainer__timeout", 10**30, f"trainer.timeout={10**30} must be at most 2,147,483,647"),
+        ("threads", 1025, "threads=1025 must be at most 1,024"),
         ("callbacks__sample_chars", -1, "callbacks.sample_chars=-1 must be 0 or more"),
         ("callbacks__progress", "bar", "callbacks.progress='bar' must be true or false"),
         ("logger__name", "csv", "logger.name=csv is not known: wandb, tensorboard, mlflow or none"),

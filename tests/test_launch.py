@@ -182,6 +182,9 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     [
         (["agg=nope"], ["agg/nope", "attention", "softmax"]),
         (["experiment=nope"], ["experiment/nope", "part03"]),
+        (["model=null"], ["group override must be a string or a list"]),
+        (["experiment_name=${nope}"], ["experiment_name cannot be resolved", "nope"]),
+        (["model.n_embd=${oc.env:NOPE}"], ["model.n_embd cannot be resolved", "NOPE"]),
         (["sed=1"], ["sed is not a key", "Did you mean seed?"]),
         (["+sed=1"], ["sed is not a key", "Did you mean seed?"]),
         (["optim.lrr=1"], ["optim.lrr is not a key", "Did you mean optim.lr?"]),

@@ -71,7 +71,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
     not used, becomes None: so the values stand alone, and say all that determines the result and nothing else.
 
     Raises:
-        BadInput: model.agg_per_layer holds something else than strategies.
+        BadInput: model.agg_per_layer holds something else than strategies; an interpolation that leads nowhere.
     """
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     per_layer = OmegaConf.select(task, "model.agg_per_layer", default=None)
@@ -81,7 +81,10 @@ def plain(config: DictConfig) -> dict[str, Any]:
         OmegaConf.set_struct(task, False)
         task.model.agg_per_layer = layers
         task.agg = None
-    tree = OmegaConf.to_container(task, resolve=True)
+    try:
+        tree = OmegaConf.to_container(task, resolve=True)
+    except OmegaConfBaseException as error:
+        raise BadInput(f"{error.full_key} cannot be resolved: {str(error).splitlines()[0]}.") from error
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
 

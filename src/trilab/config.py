@@ -22,6 +22,9 @@ from trilab.errors import BadInput
 
 T = TypeVar("T")
 
+MOST = 2**31 - 1  # what the libraries below count with; no size, count or time that makes sense comes near
+MOST_THREADS = 1024  # each costs memory as soon as it is asked for
+
 
 @dataclass(frozen=True)
 class Data:
@@ -249,6 +252,8 @@ def _in_range(config: Config) -> None:
     for name, value in at_least_one.items():
         if value < 1:
             raise BadInput(f"{name}={value} must be at least 1.")
+        if value > (most := MOST_THREADS if name == "threads" else MOST):
+            raise BadInput(f"{name}={value} must be at most {most:,}.")
     shares = config.trainer.accumulate * config.trainer.devices * config.trainer.num_nodes
     if config.data.batch_size % shares:  # also keeps the number of processes within that of windows
         raise BadInput(

@@ -85,6 +85,8 @@ def _launch() -> int:
     except OSError as error:  # a folder or a file that Hydra or we could not make; what a training meets is RunFailed
         return _say(f"{error.filename}: {error.strerror}. Free the place, or set paths.outputs.", 2)
     except Exception as error:
+        if _raised_in_hydra(error):
+            return _say(_explained(error), 2)
         if sweep.current is None:
             raise
         if type(error).__module__.partition(".")[0] not in ("submitit", "joblib"):
@@ -96,6 +98,12 @@ def _launch() -> int:
     except KeyboardInterrupt:
         return _say(AT_ONCE, 130)
     return 0
+
+
+def _raised_in_hydra(error: Exception) -> bool:
+    """Hydra answers some words of a command line, model=null or a key of two dots, with errors of any class."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return str(innermost.f_globals.get("__name__")).partition(".")[0] in ("hydra", "omegaconf", "antlr4")
 
 
 def _what_goes_on() -> str:
