@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from trilab.checkpoint import VERSION, AtomicCheckpoints, describe, load, model_weights
 from trilab.errors import BadInput
+
+from .hostile import BOMBS, CODE, FOREIGN, Hostile, members, saved, with_pickle
 
 
 def content(**more: Any) -> dict[str, Any]:
@@ -84,6 +88,152 @@ def test_a_save_that_fails_leaves_the_checkpoint_before_it(tmp_path: Path) -> No
         AtomicCheckpoints().save_checkpoint(content(wrong=lambda: 0), path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    """The bytes of a good checkpoint, of 12 kB."""
+    return saved(content())
+
+
+def unreadable(path: Path) -> str:
+    """The one line that refuses it."""
+    with pytest.raises(BadInput) as caught:
+        load(path)
+    line = str(caught.value)
+    assert line.startswith(f"ckpt={path}")
+    assert line.isprintable()  # no line end either
+    assert len(line) < 400 + len(str(path))
+    return line
+
+
+def hostile(files: list[Hostile]) -> list[Any]:
+    slow = {"sixteen million dicts in a pickle that is short enough"}
+    return [pytest.param(f, id=f.name, marks=pytest.mark.slow if f.name in slow else ()) for f in files]
+
+
+@pytest.mark.parametrize("file", hostile(CODE))
+def test_code_of_any_kind_is_refused_in_one_line_and_not_executed(tmp_path: Path, whole: bytes, file: Hostile) -> None:
+    file.make(tmp_path / "x.ckpt", whole, tmp_path / "canary")
+    (tmp_path / "canary").unlink(missing_ok=True)
+    assert "Give a .ckpt file that trilab wrote." in unreadable(tmp_path / "x.ckpt")
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("file", [f for f in CODE if f.name == "os.system in protocol 2 as a bare pickle"])
+def test_the_code_of_these_tests_does_what_it_says_where_a_pickle_is_trusted(
+    tmp_path: Path, whole: bytes, file: Hostile
+) -> None:
+    file.make(tmp_path / "x.ckpt", whole, tmp_path / "canary")
+    pickle.loads((tmp_path / "x.ckpt").read_bytes())
+    assert (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("file", hostile(BOMBS))
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the highest memory is read as Linux tells it")
+def test_what_would_be_far_more_in_memory_than_on_the_disk_is_refused_before_it_is(
+    tmp_path: Path, whole: bytes, file: Hostile
+) -> None:
+    file.make(tmp_path / "x.ckpt", whole, tmp_path / "canary")
+    Path("/proc/self/clear_refs").write_text("5")  # the highest so far is now
+    before = highest_memory()
+    unreadable(tmp_path / "x.ckpt")
+    assert highest_memory() - before < 200e6
+
+
+def highest_memory() -> float:
+    """Bytes of this process."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * float(status.partition("VmHWM:")[2].split()[0])
+
+
+@pytest.mark.parametrize("file", hostile(FOREIGN))
+def test_what_trilab_did_not_write_is_refused_in_one_line(tmp_path: Path, whole: bytes, file: Hostile) -> None:
+    file.make(tmp_path / "x.ckpt", whole, tmp_path / "canary")
+    unreadable(tmp_path / "x.ckpt")
+
+
+def test_a_list_of_numbers_that_takes_too_many_operations_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save(content(more=list(range(1000))), tmp_path / "x.ckpt")
+    load(tmp_path / "x.ckpt")
+    monkeypatch.setattr("trilab.archive.MOST_STEPS", 1000)
+    assert "takes more than 1,000 operations" in unreadable(tmp_path / "x.ckpt")
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two contents are equal, tensors bit for bit."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and [*one] == [*other] and all(same(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def loaded_or_refused(path: Path) -> dict[str, Any] | str:
+    """What is in it, or the line that refuses it."""
+    try:
+        return load(path)
+    except BadInput as error:
+        return str(error)
+
+
+def try_broken(path: Path, broken: bytes) -> None:
+    """A broken checkpoint is refused in one line, or nothing that counts is broken in it."""
+    path.write_bytes(broken)
+    found = loaded_or_refused(path)
+    assert found.isprintable() if isinstance(found, str) else same(found, content())
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_flipped_bits_are_noticed_or_change_nothing(tmp_path: Path, whole: bytes, data: st.DataObject) -> None:
+    broken = bytearray(whole)
+    for bit in data.draw(st.lists(st.integers(0, 8 * len(whole) - 1), min_size=1, max_size=3)):
+        broken[bit // 8] ^= 1 << bit % 8
+    try_broken(tmp_path / "x.ckpt", bytes(broken))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_checkpoint_that_is_cut_off_anywhere_is_refused(tmp_path: Path, whole: bytes, data: st.DataObject) -> None:
+    length = data.draw(st.integers(0, len(whole) - 1))
+    (tmp_path / "x.ckpt").write_bytes(whole[:length])
+    unreadable(tmp_path / "x.ckpt")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_pickle_with_other_bytes_whose_sum_is_right_is_refused_or_plain(
+    tmp_path: Path, whole: bytes, data: st.DataObject
+) -> None:
+    pickled = bytearray(members(whole)["archive/data.pkl"])
+    for place in data.draw(st.lists(st.integers(0, len(pickled) - 1), min_size=1, max_size=4)):
+        pickled[place] = data.draw(st.integers(0, 255))
+    (tmp_path / "x.ckpt").write_bytes(with_pickle(whole, bytes(pickled)))
+    found = loaded_or_refused(tmp_path / "x.ckpt")
+    assert found.isprintable() if isinstance(found, str) else isinstance(found["trilab"]["vocabulary"], str)
+
+
+@pytest.mark.slow
+def test_every_single_bit_and_every_length(tmp_path: Path, whole: bytes) -> None:
+    for bit in range(8 * len(whole)):
+        broken = bytearray(whole)
+        broken[bit // 8] ^= 1 << bit % 8
+        try_broken(tmp_path / "x.ckpt", bytes(broken))
+    for length in range(len(whole)):
+        (tmp_path / "x.ckpt").write_bytes(whole[:length])
+        unreadable(tmp_path / "x.ckpt")
+
+
+def test_weights_that_nobody_reads_take_no_memory(tmp_path: Path) -> None:
+    torch.save(content(optimizer=torch.zeros(30_000_000)), tmp_path / "x.ckpt")  # 120 MB
+    Path("/proc/self/clear_refs").write_text("5")
+    before = highest_memory()
+    found = load(tmp_path / "x.ckpt", mapped=True)
+    assert torch.equal(found["state_dict"]["model.lm_head.weight"], torch.arange(3.0))
+    assert highest_memory() - before < 60e6
 
 
 def missing(path: Path) -> None:

@@ -1,12 +1,15 @@
 """What Lightning is fed: the same windows on any number of processes, every validation target once."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from trilab import datamodule
 from trilab.corpus import Corpus
 from trilab.datamodule import CharData
 from trilab.errors import BadInput
@@ -14,11 +17,16 @@ from trilab.errors import BadInput
 TEXT = "".join(chr(97 + (i * i + i // 7) % 23) for i in range(1000))
 
 
-def build(*, global_step: int = 0, rank: int = 0, world_size: int = 1, **settings: Any) -> CharData:
-    """Data as one process of a training sees it."""
+def build(
+    *, global_step: int = 0, rank: int = 0, world_size: int = 1, answers: bool = False, **settings: Any
+) -> CharData:
+    """Data as one process of a training sees it; the vowels may be answers."""
     sizes = {"block_size": 8, "batch_size": 12, "val_share": 0.2, "test_share": 0.1, "val_chars": 32}
     steps = {"max_steps": 5, "accumulate": 1, "seed": 3, "world_size": world_size}
-    data = CharData(Corpus.of("text", TEXT, "text.txt"), **{**sizes, **steps, **settings})
+    corpus = Corpus.of("text", TEXT, "text.txt")
+    if answers:
+        corpus = replace(corpus, answers=np.array([c in "aeiou" for c in TEXT]))
+    data = CharData(corpus, **{**sizes, **steps, **settings})
     trainer: Any = SimpleNamespace(global_step=global_step, global_rank=rank, world_size=world_size)
     data.trainer = trainer
     return data
@@ -94,6 +102,28 @@ def test_validation_covers_every_target_once_on_any_number_of_processes(world_si
     assert sorted(covered) == list(range(701, 700 + len(split)))
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 50])
+@pytest.mark.parametrize("block_size", [5, 8])
+def test_answers_come_with_their_targets_and_those_of_uncounted_windows_do_not_count(
+    world_size: int, block_size: int
+) -> None:
+    covered: list[str] = []
+    for rank in range(world_size):
+        data = build(answers=True, rank=rank, world_size=world_size, batch_size=300, block_size=block_size)
+        for read in data.val_dataloader():
+            windows = data.transfer_batch_to_device(read, torch.device("cpu"), 0)
+            assert windows.answers is not None
+            assert windows.answers.shape == windows.targets.shape
+            covered += data.corpus.vocabulary.decode(windows.targets[windows.answers].tolist())
+    assert sorted(covered) == sorted(c for c in TEXT[701:900] if c in "aeiou")
+
+
+def test_a_text_that_asks_nothing_has_no_answers() -> None:
+    data = build()
+    (first, *_) = data.train_dataloader()
+    assert data.transfer_batch_to_device(first, torch.device("cpu"), 0).answers is None
+
+
 def test_one_process_validates_in_the_order_of_the_text() -> None:
     text = "".join(
         build().corpus.vocabulary.decode(row) for _, targets in batches(build(), "validate") for row in targets.tolist()
@@ -125,3 +155,14 @@ def test_what_cannot_be_cut_or_dealt_is_refused_before_training(settings: dict[s
     with pytest.raises(BadInput) as caught:
         build(**settings)
     assert said in str(caught.value)
+
+
+def test_a_text_too_long_for_a_device_stays_where_it_is_and_its_windows_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = build()
+    batch, device = data.validation[0], torch.device("meta")
+    monkeypatch.setattr(datamodule, "ON_DEVICE", len(TEXT) - 1)
+    assert data.transfer_batch_to_device(batch, device, 0).inputs.device == device
+    assert data.tokens.device == torch.device("cpu")
+    monkeypatch.setattr(datamodule, "ON_DEVICE", len(TEXT))
+    assert data.transfer_batch_to_device(batch, device, 0).inputs.device == device
+    assert data.tokens.device == device

@@ -11,7 +11,7 @@ from trilab.identity import WITHOUT_EFFECT, differences, run_name
 
 from .test_config import changed, composed
 
-TREE = composed("model=gpt", "agg=attention", "optim=cosine")
+TREE = composed("model=gpt", "agg=attention", "optim=cosine", "data=file", "data.path=notes.txt")
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -22,9 +22,10 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-# these say where a run goes, what is shown, or how it is carried on; the text stands for its path
+# these say where a run goes, what is shown, or how it is carried on; the text stands for how it is found and read
 HARMLESS = (
-    *("callbacks__", "check__", "ckpt", "data__path", "experiment_name", "force", "label", "logger__", "paths__"),
+    *("callbacks__", "check__", "ckpt", "experiment_name", "force", "label", "logger__", "paths__"),
+    *("data__path", "data__encoding", "data__newline", "data__normalise", "data__separator", "data__prepared"),
     *("report__", "retry", "sweep__"),
     *("trainer__checkpoint_every", "trainer__checkpoint_minutes", "trainer__log_every", "trainer__timeout"),
 )

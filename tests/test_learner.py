@@ -1,10 +1,14 @@
 """What Lightning trains: losses, the rate of each step, validation sums, and what a checkpoint is told."""
 
+import json
 import math
 from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -18,6 +22,7 @@ from trilab.loss import mean_nats
 from trilab.metrics import LossByBlock
 from trilab.model import LanguageModel
 from trilab.optim import Optim, lr_factor
+from trilab.tracking import MetricsFile
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 11) for i in range(600))
 
@@ -29,9 +34,12 @@ QUIET = [
 pytestmark = QUIET
 
 
-def data(accumulate: int = 1, max_steps: int = 5) -> CharData:
+def data(accumulate: int = 1, max_steps: int = 5, answers: str | None = None) -> CharData:
     sizes = {"block_size": 8, "batch_size": 12, "val_share": 0.2, "test_share": 0.0, "val_chars": 24}
-    return CharData(Corpus.of("t", TEXT, "t"), seed=3, max_steps=max_steps, accumulate=accumulate, **sizes)  # type: ignore[arg-type]
+    corpus = Corpus.of("t", TEXT, "t")
+    if answers is not None:
+        corpus = replace(corpus, answers=np.array([c in answers for c in TEXT]))
+    return CharData(corpus, seed=3, max_steps=max_steps, accumulate=accumulate, **sizes)  # type: ignore[arg-type]
 
 
 def learner(
@@ -56,6 +64,7 @@ def fit(
     val_every: int = 0,
     resume: Path | None = None,
     loggers: Any = False,
+    answers: str | None = None,
 ) -> Trainer:
     """Train to the end; val_every=0 never validates."""
     trainer = Trainer(
@@ -74,7 +83,8 @@ def fit(
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
-    trainer.fit(module, datamodule=data(accumulate, module.max_steps), ckpt_path=resume, weights_only=True)
+    given = data(accumulate, module.max_steps, answers)
+    trainer.fit(module, datamodule=given, ckpt_path=resume, weights_only=True)
     return trainer
 
 
@@ -228,6 +238,48 @@ def test_validation_measures_the_whole_split_at_once_without_dropout() -> None:
             window = tokens[begin : begin + 9]
             loss += (len(window) - 1) * mean_nats(module.model(window[None, :-1]), window[None, 1:]).item()
     assert module.val_loss == pytest.approx(loss / 119, rel=1e-6)
+
+
+def test_the_loss_and_the_accuracy_of_answers_are_measured_by_themselves(tmp_path: Path) -> None:
+    module = learner()
+    with closing(MetricsFile(tmp_path / "metrics.jsonl", 0)) as metrics:
+        fit(module, val_every=5, answers="ad", loggers=[metrics])
+    tokens = data().tokens.long()
+    nats, right = [], []
+    with evaluating(module), torch.no_grad():
+        for begin in range(480, 599, 8):
+            window = tokens[begin : begin + 9]
+            logits = module.model(window[None, :-1])[0]
+            for place, target in enumerate(window[1:]):
+                if TEXT[begin + 1 + place] in "ad":
+                    nats.append(-logits[place].log_softmax(0)[target].item())
+                    right.append(bool(logits[place].argmax() == target))
+    assert 0 < len(nats) < 119
+    assert module.answers == {
+        "answer_loss": pytest.approx(sum(nats) / len(nats), rel=1e-5),
+        "answer_accuracy": sum(right) / len(right),
+    }
+    row = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert {name: row[f"val/{name}"] for name in module.answers} == module.answers
+
+
+@pytest.mark.parametrize("answers", [None, "z"])
+def test_where_nothing_is_asked_nothing_is_told_of_answers(tmp_path: Path, answers: str | None) -> None:
+    module = learner()
+    with closing(MetricsFile(tmp_path / "metrics.jsonl", 0)) as metrics:
+        fit(module, val_every=5, answers=answers, loggers=[metrics])
+    assert module.answers == {}
+    assert "answer" not in (tmp_path / "metrics.jsonl").read_text()
+
+
+def test_answers_change_nothing_else() -> None:
+    ends = []
+    for answers in (None, "ad"):
+        module = learner(dropout=0.5)
+        fit(module, val_every=5, answers=answers)
+        ends.append((module.val_loss, module.loss_by_block, module.state_dict()))
+    assert ends[0][:2] == ends[1][:2]
+    assert all(torch.equal(ends[0][2][name], ends[1][2][name]) for name in ends[0][2])
 
 
 def test_the_best_loss_and_its_step_are_remembered_and_go_into_the_checkpoint(tmp_path: Path) -> None:

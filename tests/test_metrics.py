@@ -17,6 +17,7 @@ from trilab.metrics import (
     LossByBlock,
     LossByPosition,
     Perplexity,
+    answer_metrics,
     validation_metrics,
 )
 
@@ -160,6 +161,17 @@ def test_the_collection_computes_a_batch_s_cross_entropy_once(monkeypatch: pytes
     for _ in range(3):
         found.update(*draw(2, 8))
     assert len(calls) == 3
+
+
+def test_answers_are_measured_by_the_same_metrics_under_names_of_their_own() -> None:
+    found = answer_metrics()
+    batch = draw(3, 8)
+    found.update(*batch)
+    found.update(torch.zeros(1, 0, V), torch.zeros(1, 0, dtype=torch.int64))  # a batch without answers
+    assert {name: float(value) for name, value in found.compute().items()} == {
+        "answer_loss": measured(Loss(), batch),
+        "answer_accuracy": measured(Accuracy(), batch),
+    }
 
 
 def test_loss_by_position_is_the_mean_at_each_place_and_windows_may_be_shorter() -> None:

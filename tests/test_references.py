@@ -262,6 +262,7 @@ def kept_for(experiment: Path, **change) -> References:
         "text_sha256": SHA,
         "train": random_text(300, 5, seed=0),
         "val": random_text(60, 5, seed=1),
+        "begins": 300,
         "vocab_size": 5,
         "block_size": 8,
     }
@@ -286,6 +287,7 @@ def test_runs_of_an_experiment_compute_the_references_once(tmp_path):
         {"text_sha256": "1" * 64},
         {"train": random_text(299, 5, seed=0)},
         {"val": random_text(59, 5, seed=1)},
+        {"val": random_text(60, 5, seed=2), "begins": 360},  # the test split, as long as the validation split
         {"vocab_size": 6},
         {"block_size": 9},
     ],

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from trilab.errors import BadInput
-from trilab.windows import TrainWindows, blocks, deal, gather, shard, split, validation_batches
+from trilab.windows import TrainWindows, blocks, deal, gather, gather_targets, shard, split, validation_batches
 
 INTEGERS = [torch.uint8, torch.uint16, torch.int32, torch.int64]
 
@@ -202,6 +202,15 @@ def test_targets_are_the_characters_after_the_inputs(dtype, block_size):
     for part in (inputs, targets):
         assert part.dtype == torch.int64
         assert part.is_contiguous()
+
+
+@pytest.mark.parametrize("block_size", [1, 8, 99])
+def test_what_is_known_of_a_target_is_cut_out_with_it(block_size):
+    tokens, starts = torch.arange(100), torch.arange(100 - block_size)
+    odd = tokens % 2 == 1
+    marks = gather_targets(odd, starts, block_size)
+    assert marks.dtype == torch.bool
+    assert torch.equal(marks, gather(tokens, starts, block_size)[1] % 2 == 1)
 
 
 def test_windows_are_copies_that_leave_the_text_alone():

@@ -1,6 +1,6 @@
 """Checkpoints that stand alone: weights, vocabulary and plain config in one file, loadable with weights_only=True."""
 
-import zipfile
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,14 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+from trilab.archive import Unreadable, look_through
 from trilab.atomic import replacing
 from trilab.errors import BadInput
 
 VERSION = 1
+
+_OWN: dict[str, type] = {"config": dict, "vocabulary": str, "step": int, "best": dict}
+_RIGHT = "Give a .ckpt file that trilab wrote."
 
 
 def describe(config: Mapping[str, Any], characters: str) -> dict[str, Any]:
@@ -24,38 +28,59 @@ def describe(config: Mapping[str, Any], characters: str) -> dict[str, Any]:
     return {"version": VERSION, "config": dict(config), "vocabulary": characters}
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     """A whole checkpoint, on the CPU; nothing in the file is executed.
 
+    Args:
+        mapped: tensors stay in the file until they are read, so that one that nobody reads takes no memory. Whoever
+            asks for it lets go of them before the file may be written to again.
     Raises:
         BadInput: no such file, not a checkpoint, or one that trilab did not write.
     """
-    if path.is_dir():
-        raise BadInput(f"ckpt={path} is a folder; name the file, such as {path / 'checkpoints' / 'last.ckpt'}.")
-    if not path.is_file():
-        raise BadInput(f"ckpt={path}: there is no such file.")
+    _refuse_all_but_files(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch itself does not look at the sums that it has stored
-        if damaged:
-            raise ValueError(f"{damaged} is not what was written")
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what a foreign or broken file makes the reader raise can be anything
+        look_through(path)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Unreadable as error:
+        raise BadInput(f"ckpt={path} is not a readable checkpoint: it {error}. {_RIGHT}") from error
+    except Exception as error:  # what a foreign or broken file makes the readers raise can be anything
         raise BadInput(
-            f"ckpt={path} is not a readable checkpoint ({type(error).__name__}): cut off, damaged, a file of another "
-            "kind, or one that holds code, which is never run. Give a .ckpt file that trilab wrote."
+            f"ckpt={path} is not a readable checkpoint ({type(error).__name__}): it is cut off, damaged, or of another "
+            f"kind. {_RIGHT}"
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("trilab"), dict):
         raise BadInput(f"ckpt={path} was not written by trilab: it holds no vocabulary and no config.")
-    if content["trilab"].get("version") != VERSION:
+    own = content["trilab"]
+    if own.get("version") != VERSION:
         raise BadInput(
-            f"ckpt={path} has format version {content['trilab'].get('version')}; this trilab reads version {VERSION}."
+            f"ckpt={path} has format version {own.get('version')!r:.100}; this trilab reads version {VERSION}."
         )
-    missing = [name for name in ("config", "vocabulary", "step", "best") if name not in content["trilab"]]
-    missing += [name for name in ("state_dict",) if name not in content]
+    missing = [name for name in _OWN if name not in own] + [n for n in ("state_dict",) if n not in content]
     if missing:
         raise BadInput(f"ckpt={path} is not complete: it holds no {', no '.join(missing)}.")
+    wrong = [name for name, kind in _OWN.items() if not isinstance(own[name], kind)]
+    weights = content["state_dict"]
+    if not isinstance(weights, dict) or not all(isinstance(n, str) and torch.is_tensor(w) for n, w in weights.items()):
+        wrong.append("state_dict")
+    if wrong:
+        raise BadInput(f"ckpt={path} is not as trilab writes it: its {wrong[0]} is something else. {_RIGHT}")
     return content
+
+
+def _refuse_all_but_files(path: Path) -> None:
+    """A pipe would be waited for without end, and a device read without end."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"ckpt={path}: there is no such file.") from None
+    except (OSError, ValueError) as error:  # a link to itself, a name that is too long, a zero in it
+        raise BadInput(
+            f"ckpt={path} cannot be read: {error.strerror if isinstance(error, OSError) else error}."
+        ) from error
+    if stat.S_ISDIR(found.st_mode):
+        raise BadInput(f"ckpt={path} is a folder; name the file, such as {path / 'checkpoints' / 'last.ckpt'}.")
+    if not stat.S_ISREG(found.st_mode):
+        raise BadInput(f"ckpt={path} is a pipe or a device, no file. {_RIGHT}")
 
 
 def model_weights(content: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -2,8 +2,10 @@
 
 import argparse
 import io
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from trilab import __version__
 from trilab.errors import BadInput
@@ -12,8 +14,8 @@ from trilab.errors import BadInput
 def main() -> None:
     """Run one command.
 
-    Exit code 0, 1 (a law does not hold, a row is not reproduced), 2 (bad input), 130 (Ctrl-C while watching), or 128
-    and the number of the signal that stopped a training.
+    Exit code 0, 1 (a law does not hold, a row is not reproduced), 2 (bad input), 130 (Ctrl-C while watching or
+    writing), 141 (nobody reads what is written), or 128 and the number of the signal that stopped a training.
     """
     if sys.argv[1:2] == ["train"]:  # Hydra reads the rest of the command line itself
         from trilab.launch import main as train
@@ -67,8 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--baseline", help="the row that the others are compared with (default: the config's, none)")
     report.add_argument(
         "--measure",
-        choices=("val_loss", "best_val_loss", "test_loss"),
-        help="what rows are judged by: the loss at the end, the lowest, or on the test split (default: the config's)",
+        choices=("val_loss", "best_val_loss", "test_loss", "answer_loss"),
+        help="what rows are judged by: final, lowest or test loss, or that of answers (default: the config's)",
     )
     report.add_argument(
         "--margin", type=float, metavar="NATS", help="what differs by surely less is equal (default: the config's)"
@@ -89,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         "--outputs", type=Path, metavar="FOLDER", help="where <experiment_name>-reproduced/ goes (default: beside it)"
     )
     reproduce.add_argument("--logger", action="store_true", help="log to where the runs were logged (default: nowhere)")
+    reproduce.add_argument("--trust", action="store_true", help="run code outside trilab that the runs' configs name")
     reproduce.set_defaults(command=_reproduce)
 
     power = commands.add_parser("power", help="the noise floor: how many seeds and minutes decide a difference")
@@ -116,16 +119,76 @@ def _parser() -> argparse.ArgumentParser:
     board.add_argument("--dry-run", action="store_true", help="print as JSON what would be sent, and send nothing")
     board.set_defaults(command=_dashboard)
 
-    generate = commands.add_parser("generate", help="text from a finished run")
-    generate.add_argument("run", type=Path, help="a run's folder, or a checkpoint")
-    generate.add_argument("--prompt", help="how the text begins (default: a line end)")
-    generate.add_argument("--tokens", type=int, default=500, help="characters to write (default: 500)")
-    generate.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest each time (default: 1)")
-    generate.add_argument("--seed", type=int, default=1337, help="of the draws (default: 1337)")
-    generate.add_argument(
+    generate = commands.add_parser("generate", help="text from a trained model, or what a text costs it")
+    generate.add_argument("run", help="a run's folder, a checkpoint, or a W&B run path: entity/project/run_id")
+    given = generate.add_mutually_exclusive_group()
+    given.add_argument("--prompt", metavar="TEXT", help="how the text begins; --prompt=-x if with a -")
+    given.add_argument("--prompt-file", metavar="FILE", help="the same in a file, less one last line end; - is stdin")
+    given.add_argument("--loss", metavar="FILE", help="write nothing: nats and bits per character of this text")
+    writing = generate.add_argument_group("writing")
+    writing.add_argument("--tokens", type=int, default=500, metavar="N", help="characters at most (default: 500)")
+    writing.add_argument(
+        "--temperature", type=float, default=1.0, metavar="X", help="0: the likeliest each time (default: 1)"
+    )
+    writing.add_argument("--top-k", type=int, metavar="K", help="draw among the K likeliest characters")
+    writing.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="and among the likeliest with P together"
+    )
+    writing.add_argument("--seed", type=int, default=1337, metavar="N", help="of the draws (default: 1337)")
+    writing.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end after this; may be repeated")
+    writing.add_argument("--number", type=int, default=1, metavar="N", help="of texts (default: 1)")
+    writing.add_argument(
         "--unbounded", action="store_true", help="carry the state past block_size: for models without positions"
     )
+    generate.add_argument(
+        "--unknown",
+        choices=("error", "skip"),
+        default="error",
+        help="characters that the model does not know: refuse them, or leave them out (default: error)",
+    )
+    generate.add_argument(
+        "--outputs",
+        type=Path,
+        default=Path("outputs"),
+        metavar="FOLDER",
+        help="where W&B's runs are (default: outputs)",
+    )
+    generate.add_argument("--trust", action="store_true", help="run code outside trilab that the checkpoint names")
+    generate.add_argument("--json", action="store_true", help="print a JSON object a text, and nothing else")
     generate.set_defaults(command=_generate)
+
+    data = commands.add_parser("data", help="what is in a text: characters, splits, what is odd, how to train on it")
+    data.add_argument("path", help="a text file, also a compressed one; a folder; a pattern such as 'texts/*.txt'; -")
+    data.add_argument("--encoding", help="of files without a byte order mark (default: UTF-8)")
+    data.add_argument("--newline", choices=("lf", "keep"), default="lf", help="keep: leave CRLF and CR (default: lf)")
+    data.add_argument("--normalise", choices=("nfc",), help="make one character of what Unicode can write as one")
+    data.add_argument("--separator", default="\n", help="between files that are joined (default: a line end)")
+    data.add_argument("--prepared", default="data/prepared", metavar="FOLDER", help="for a long text's token ids")
+    data.add_argument("--val-share", type=float, default=0.1, help="of the text, for validation (default: 0.1)")
+    data.add_argument("--test-share", type=float, default=0.0, help="after that, for testing (default: 0)")
+    data.add_argument("--json", action="store_true", help="print a JSON object, and nothing else")
+    data.set_defaults(command=_data)
+
+    export = commands.add_parser("export", help="a trained model for other programs: safetensors, torch-export or ONNX")
+    export.add_argument("run", help="a run's folder, a checkpoint, or a W&B run path: entity/project/run_id")
+    export.add_argument(
+        "--format",
+        choices=("safetensors", "torch-export", "onnx"),
+        default="safetensors",
+        help="the weights, a program for PyTorch, or one for every machine (default: safetensors)",
+    )
+    export.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="to make (default: export/<format> in the run's own)"
+    )
+    export.add_argument("--trust", action="store_true", help="run code outside trilab that the checkpoint names")
+    export.add_argument(
+        "--outputs",
+        type=Path,
+        default=Path("outputs"),
+        metavar="FOLDER",
+        help="where W&B's runs are (default: outputs)",
+    )
+    export.set_defaults(command=_export)
     return parser
 
 
@@ -183,6 +246,7 @@ def _reproduce(arguments: argparse.Namespace) -> None:
             outputs=arguments.outputs,
             logger=arguments.logger,
             console=Console(),
+            trust=arguments.trust,
         )
     except stopping.Stopped as stopped:
         print(f"Stopped by {stopped.signal.name}. The same command goes on from there.", file=sys.stderr)
@@ -230,18 +294,84 @@ def _dashboard(arguments: argparse.Namespace) -> None:
 
 
 def _generate(arguments: argparse.Namespace) -> None:
-    from trilab.run import write_text
-    from trilab.terminal import harmless
+    from trilab.generate_command import show_losses, write_texts
+    from trilab.sampling import Sampling
 
-    text = write_text(
-        arguments.run,
-        prompt=arguments.prompt,
-        count=arguments.tokens,
-        temperature=arguments.temperature,
-        seed=arguments.seed,
-        unbounded=arguments.unbounded,
-    )
-    print(harmless(text) if sys.stdout.isatty() else text)  # a file gets what was written
+    skip_unknown = arguments.unknown == "skip"
+    try:
+        if arguments.loss is not None:
+            _refuse_writing(arguments)
+            show_losses(
+                arguments.run,
+                arguments.loss,
+                skip_unknown=skip_unknown,
+                outputs=arguments.outputs,
+                trust=arguments.trust,
+                as_json=arguments.json,
+            )
+            return
+        write_texts(
+            arguments.run,
+            prompt=_two_dashes(arguments.prompt),
+            prompt_file=arguments.prompt_file,
+            count=arguments.tokens,
+            number=arguments.number,
+            sampling=Sampling(arguments.temperature, arguments.top_k, arguments.top_p),
+            seed=arguments.seed,
+            stops=[_two_dashes(stop) for stop in arguments.stop],
+            unbounded=arguments.unbounded,
+            skip_unknown=skip_unknown,
+            outputs=arguments.outputs,
+            trust=arguments.trust,
+            as_json=arguments.json,
+        )
+    except KeyboardInterrupt:
+        sys.exit(130)  # 128 + SIGINT, as a shell counts
+    except BrokenPipeError:  # `… | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+        sys.exit(141)  # 128 + SIGPIPE
+
+
+def _two_dashes(value: Any) -> Any:
+    """A text as typed: Python before 3.13 makes an empty list of --prompt=--."""
+    return "--" if value == [] else value
+
+
+def _data(arguments: argparse.Namespace) -> None:
+    from trilab.corpora.file import read
+    from trilab.data_command import inspect, show
+    from trilab.folder import speak
+    from trilab.override import override
+    from trilab.standard_input import keep
+
+    if not arguments.json:
+        speak()
+    path = str(keep(Path(arguments.prepared))) if arguments.path == "-" else arguments.path
+    settings = {name: getattr(arguments, name) for name in ("encoding", "newline", "normalise", "separator")}
+    corpus = read(path, **settings, prepared=arguments.prepared)
+    shares = {"val_share": arguments.val_share, "test_share": arguments.test_share}
+    given = {name: value for name, value in settings.items() if value not in (None, "lf", "\n")}
+    if arguments.prepared != "data/prepared":
+        given["prepared"] = arguments.prepared
+    keys = [override(f"data.{name}", value) for name, value in {"path": corpus.origin, **given}.items()]
+    show(inspect(corpus, **shares), ["data=file", *keys], **shares, as_json=arguments.json)
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    from trilab.export import export
+    from trilab.named_run import find_run
+
+    run = find_run(arguments.run, arguments.outputs)
+    print(export(run, format=arguments.format, out=arguments.out, trust=arguments.trust))
+
+
+def _refuse_writing(arguments: argparse.Namespace) -> None:
+    default = _parser().parse_args(["generate", "RUN"])
+    for name in ("tokens", "temperature", "top_k", "top_p", "seed", "stop", "number", "unbounded"):
+        if getattr(arguments, name) != getattr(default, name):
+            raise BadInput(
+                f"--{name.replace('_', '-')} is for writing, and --loss writes nothing: leave one of them out."
+            )
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Report:
     """How the runs of an experiment are compared."""
 
     baseline: str = "none"
-    measure: Literal["val_loss", "best_val_loss", "test_loss"] = "val_loss"
+    measure: Literal["val_loss", "best_val_loss", "test_loss", "answer_loss"] = "val_loss"
     margin: float = 0.005
     choose: str | None = None
 

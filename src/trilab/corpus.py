@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilab.config import bind
+from trilab.decoding import Findings
 from trilab.errors import BadInput
 from trilab.vocabulary import Vocabulary
 
@@ -40,6 +41,8 @@ class Corpus:
     source_nats: NDArray[np.float32] | None = None
     """(n,) float32: -ln of the probability that the process which wrote the text gave each character, where it is
     known."""
+    findings: Findings | None = None
+    """What was odd about the files that the text was read from, if it was."""
 
     @classmethod
     def of(cls, name: str, text: str, origin: str) -> "Corpus":

@@ -14,10 +14,13 @@ from trilab.windows import (
     Windows,
     deal,
     gather,
+    gather_targets,
     shard,
     split,
     validation_batches,
 )
+
+ON_DEVICE = 4 << 30  # bytes of token ids that are taken to an accelerator; a longer text stays where it is
 
 
 class CharData(LightningDataModule):
@@ -73,9 +76,11 @@ class CharData(LightningDataModule):
         self.windows = TrainWindows(self.splits.train, block_size, batch_size, seed, episode=corpus.episode)
         shard(self.windows.starts(0), 0, accumulate, 0, world_size)  # refuses what cannot be divided
         self._windows_per_batch = max(1, val_chars // block_size)
-        val, test = len(self.splits.train), len(self.splits.train) + len(self.splits.val)
-        self.validation = self._side_by_side(val, len(self.splits.val))
-        self.test = self._side_by_side(test, len(self.splits.test))
+        self.val_begins = len(self.splits.train)
+        self.test_begins = self.val_begins + len(self.splits.val)
+        self.validation = self._side_by_side(self.val_begins, len(self.splits.val))
+        self.test = self._side_by_side(self.test_begins, len(self.splits.test))
+        self.answers = None if corpus.answers is None else torch.from_numpy(corpus.answers)
 
     def _side_by_side(self, begins: int, n_tokens: int) -> list[WindowBatch]:
         """Windows over a split that begins there in the text."""
@@ -106,11 +111,16 @@ class CharData(LightningDataModule):
 
     def transfer_batch_to_device(self, batch: WindowBatch, device: Any, dataloader_idx: int) -> Windows:
         """Window starts → windows, on the device."""
-        if self.tokens.device != device:
+        if self.tokens.device != device and self.tokens.nbytes <= ON_DEVICE:
             self.tokens = self.tokens.to(device)
         starts = batch.starts.to(device)
-        inputs, targets = gather(self.tokens, starts, batch.length)
-        return Windows(inputs, targets, starts) if batch.counted else Windows(inputs, targets[:0], starts[:0])
+        inputs, targets = (cut.to(device) for cut in gather(self.tokens, batch.starts, batch.length))
+        n_counted = len(starts) if batch.counted else 0
+        answers = None
+        if self.answers is not None:
+            self.answers = self.answers.to(device)
+            answers = gather_targets(self.answers, starts, batch.length)[:n_counted]
+        return Windows(inputs, targets[:n_counted], starts[:n_counted], answers)
 
 
 class _MicroSteps(IterableDataset[WindowBatch]):

@@ -8,7 +8,9 @@ from typing import Any
 # Keys that cannot change a result: two runs that differ only in these are the same run.
 WITHOUT_EFFECT = frozenset(
     {
-        *("callbacks", "check", "ckpt", "data.path", "experiment_name", "force", "label", "logger", "paths", "report"),
+        *("callbacks", "check", "ckpt", "experiment_name", "force", "label", "logger", "paths", "report"),
+        # how a text is found and read: its sha256 stands for what comes of it
+        *("data.path", "data.encoding", "data.newline", "data.normalise", "data.separator", "data.prepared"),
         *("retry", "sweep"),
         *("trainer.checkpoint_every", "trainer.checkpoint_minutes", "trainer.log_every", "trainer.timeout"),
     }

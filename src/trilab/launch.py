@@ -27,6 +27,7 @@ from trilab.errors import BadInput
 from trilab.folder import RunFailed, attend, speak
 from trilab.help import keys_in_words
 from trilab.lock import Held
+from trilab.standard_input import in_its_place
 from trilab.stopping import Stopped
 
 log = logging.getLogger("trilab")
@@ -70,6 +71,7 @@ def _launch() -> int:
     try:
         if nameless := [given for given in sys.argv[1:] if given.startswith("=")]:
             raise BadInput(f"{nameless[0]} has no key before its =: write key=value.")
+        sys.argv[1:] = in_its_place(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(job)()
         if _errors and sweep.current is None:
             raise _errors[0]

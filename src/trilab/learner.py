@@ -10,10 +10,11 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torchmetrics import MetricCollection
 
 from trilab.init import seed_of
 from trilab.loss import char_nats, mean_nats
-from trilab.metrics import Loss, LossByBlock, LossByPosition, validation_metrics
+from trilab.metrics import Loss, LossByBlock, LossByPosition, answer_metrics, validation_metrics
 from trilab.model import LanguageModel
 from trilab.optim import Optim, adamw, lr_factor
 from trilab.sharding import gather, shard, skeleton
@@ -69,9 +70,13 @@ class Learner(LightningModule):
         self.validation = validation_metrics()
         self.by_position = LossByPosition(model.block_size)
         self.by_block = by_block
+        self.answering = answer_metrics()
         self.testing = Loss()
+        self.test_answering = answer_metrics()
         self.val_loss = math.nan
         self.test_loss = math.nan
+        self.answers: dict[str, float] = {}
+        self.test_answers: dict[str, float] = {}
         self.loss_by_position: list[float] = []
         self.loss_by_block: dict[str, list[Any]] = {}
         self.best_val_loss = math.inf
@@ -166,6 +171,7 @@ class Learner(LightningModule):
         """Add one batch's sums and counts; after the last step also where in the window and in the text they arose."""
         logits = self._counted(batch)
         self.validation.update(logits, batch.targets)
+        _add_answers(self.answering, logits, batch)
         if self.global_step >= self.max_steps:
             nats = char_nats(logits, batch.targets)
             self.by_position.update(nats)
@@ -173,12 +179,15 @@ class Learner(LightningModule):
 
     def test_step(self, batch: Windows, batch_idx: int) -> None:
         """Add one batch of the text that nothing was chosen by."""
-        self.testing.update(self._counted(batch), batch.targets)
+        logits = self._counted(batch)
+        self.testing.update(logits, batch.targets)
+        _add_answers(self.test_answering, logits, batch)
 
     def on_test_epoch_end(self) -> None:
-        """Remember the loss of the whole split."""
+        """Remember the loss of the whole split, and of its answers."""
         self.test_loss = self.testing.compute().item()
         self.testing.reset()
+        self.test_answers = _of_answers(self.test_answering)
 
     def _counted(self, batch: Windows) -> Tensor:
         """Logits of the windows whose targets count."""
@@ -189,6 +198,8 @@ class Learner(LightningModule):
         """Log the metrics of the whole split and remember the best loss."""
         values = {name: value.item() for name, value in self.validation.compute().items()}
         self.validation.reset()
+        self.answers = _of_answers(self.answering)
+        values |= {f"val/{name}": value for name, value in self.answers.items()}
         step = self.global_step
         if step >= self.max_steps:
             self._keep_where_it_arose()
@@ -251,3 +262,18 @@ class Learner(LightningModule):
             optimizer, lambda step: lr_factor(step, self.optim, self.max_steps)
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def _add_answers(metrics: MetricCollection, logits: Tensor, batch: Windows) -> None:
+    """Add one batch's answers; nothing, where its text has none."""
+    if batch.answers is not None:
+        metrics.update(logits[batch.answers][None], batch.targets[batch.answers][None])  # (1, answers, V), (1, answers)
+
+
+def _of_answers(metrics: MetricCollection) -> dict[str, float]:
+    """What all processes' answers come to, and begin anew; empty where no answer was in the text."""
+    if not all(metric.update_called for metric in metrics.values()):
+        return {}
+    found = {name: value.item() for name, value in metrics.compute().items()}
+    metrics.reset()
+    return {name: value for name, value in found.items() if not math.isnan(value)}

@@ -153,6 +153,11 @@ class LossByBlock(Sums):
         return self.nats, self.count
 
 
+def answer_metrics() -> MetricCollection:
+    """Loss and accuracy of answers alone, under the names of a run's summary."""
+    return MetricCollection({"answer_loss": Loss(), "answer_accuracy": Accuracy()}, compute_groups=False)
+
+
 def validation_metrics() -> MetricCollection:
     """Loss, bits per character, perplexity and accuracy under their names `val/…`."""
     return MetricCollection(

@@ -188,7 +188,7 @@ def reference_losses(
 
 
 def references_for(
-    experiment: Path, *, text_sha256: str, train: Tokens, val: Tokens, vocab_size: int, block_size: int
+    experiment: Path, *, text_sha256: str, train: Tokens, val: Tokens, begins: int, vocab_size: int, block_size: int
 ) -> References:
     """`reference_losses`, computed once for all the runs of an experiment that read the same characters.
 
@@ -197,12 +197,13 @@ def references_for(
 
     Args:
         experiment: outputs/<experiment_name>.
-        text_sha256: of the text that train and val were cut from, in this order, train at its beginning.
+        text_sha256: of the text that train and val were cut from, train at its beginning.
+        begins: where in the text val begins, in characters.
         train, val, vocab_size, block_size: see `reference_losses`.
     Raises:
         BadInput: see `reference_losses`.
     """
-    made_of = [METHOD, text_sha256, len(train), len(val), vocab_size, block_size, MAX_ORDER]
+    made_of = [METHOD, text_sha256, len(train), begins, len(val), vocab_size, block_size, MAX_ORDER]
     kept = experiment / _FOLDER / f"{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         return _read(kept)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
+from trilab.atomic import read_whole
 from trilab.config import Config, load, read
 from trilab.errors import BadInput
 from trilab.folder import RunFailed, attend, is_finished
@@ -19,6 +20,7 @@ from trilab.report.runs import Run, number, one_line, read_run
 from trilab.report.terms import IN_WORDS, MEASURES, Measure
 from trilab.report.variants import settings
 from trilab.stats import CONFIDENCE, paired_difference, sample_std
+from trilab.trust import refuse_foreign_code
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +81,14 @@ class Repeated:
 
 
 def reproduce(
-    record: Path, *, row: str, seed: int | None, outputs: Path | None, logger: bool, console: Console
+    record: Path,
+    *,
+    row: str,
+    seed: int | None,
+    outputs: Path | None,
+    logger: bool,
+    console: Console,
+    trust: bool = False,
 ) -> bool:
     """Train a row's runs again, from the config.yaml in their folders, and say how the results compare.
 
@@ -93,14 +102,18 @@ def reproduce(
         outputs: the folder for experiments; None is the one that this experiment is in.
         logger: also log to where the runs were logged.
         console: where progress and results are shown.
+        trust: import classes outside trilab that the runs' configs name, which runs their code.
     Returns:
         Whether all are bit-equal or within noise. For three seeds or more the mean of the differences must be noise
         too: its 95 % t-interval holds 0, or it is rounding.
     Raises:
-        BadInput: no such report, row or seed; a run that is gone, or is not the report's any more.
+        BadInput: no such report, row or seed; a run that is gone, is not the report's any more, or is not trusted.
     """
     record = record / "report.json" if record.is_dir() else record
     found = read_row(record, row, seed)
+    if not trust:
+        for run in found.runs:
+            refuse_foreign_code(run.config, str(run.folder / "config.yaml"))
     place = (outputs or record.resolve().parents[1]) / f"{record.resolve().parent.name}-reproduced"
     again: dict[int, Repeated] = {}
     for run in found.runs:
@@ -145,7 +158,7 @@ def read_row(record: Path, row: str, seed: int | None) -> RecordedRow:
 
 def _read(record: Path) -> Mapping[str, Any]:
     try:
-        content: object = json.loads(record.read_text(encoding="utf-8"))
+        content: object = json.loads(read_whole(record).decode("utf-8"))
     except OSError as error:
         raise BadInput(f"{record} cannot be read: {error.strerror}. Name an experiment's report.json.") from error
     except (ValueError, RecursionError) as error:

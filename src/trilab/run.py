@@ -6,11 +6,12 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import Logger
@@ -30,7 +31,6 @@ from trilab.corpus import read_corpus
 from trilab.datamodule import CharData
 from trilab.errors import BadInput
 from trilab.gate import Coverage, Leak, examine
-from trilab.generate import generate
 from trilab.identity import differences
 from trilab.learner import Learner
 from trilab.local_loggers import mlflow_run, tensorboard_run
@@ -39,7 +39,6 @@ from trilab.model import LanguageModel
 from trilab.references import references_for
 from trilab.stopping import patiently
 from trilab.tracking import Line, MetricsFile, log_line, log_summary, wandb_run
-from trilab.trained import load_trained
 from trilab.trainer import build_trainer
 from trilab.windows import blocks
 
@@ -182,36 +181,6 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
     return Job(config, data, learner, trainer, progress, path, coverage, leak, resume)
 
 
-def write_text(
-    path: Path, *, prompt: str | None, count: int, temperature: float, seed: int, unbounded: bool = False
-) -> str:
-    """Text from a run's best checkpoint, or from the checkpoint named.
-
-    Args:
-        path: a run's folder or a .ckpt file.
-        prompt: how the text begins, at least one character; None is a line end, or the first of a vocabulary without.
-        count: characters to add.
-        temperature: 0 takes the likeliest character each time.
-        seed: of the draws.
-        unbounded: past block_size go on from the carried state; see `generate`.
-    Raises:
-        BadInput: no checkpoint there, a character that the model does not know, a number out of range, or unbounded
-            and a model that cannot be.
-    """
-    if count < 0:
-        raise BadInput(f"--tokens {count} must be 0 or more.")
-    if not temperature >= 0:  # NaN is neither
-        raise BadInput(f"--temperature {temperature:g} must be 0 or more.")
-    if prompt == "":
-        raise BadInput("--prompt is empty: give at least one character, or leave it out to begin with a line end.")
-    trained = load_trained(path)
-    model, vocabulary = trained.model, trained.vocabulary
-    tokens = torch.from_numpy(vocabulary.encode(vocabulary.start if prompt is None else prompt)).long()[None]
-    generator = torch.Generator().manual_seed(seed)
-    written = generate(model, tokens, count, temperature=temperature, generator=generator, unbounded=unbounded)
-    return vocabulary.decode(written[0].tolist())
-
-
 def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
     """Train, validate, keep checkpoints, write a sample.
 
@@ -236,7 +205,9 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
         "val_loss": learner.val_loss,
         "best_val_loss": learner.best_val_loss,
         "best_step": learner.best_step,
+        **learner.answers,
         **({"test_loss": learner.test_loss} if data.test else {}),
+        **{f"test_{name}": value for name, value in learner.test_answers.items()},
         "loss_by_position": learner.loss_by_position,
         "loss_by_block": learner.loss_by_block,
         "steps": trainer.global_step,
@@ -254,7 +225,7 @@ def fit(job: Job, folder: Path, loggers: list[Logger]) -> dict[str, Any]:
             "characters": len(data.corpus),
             "vocab_size": len(data.corpus.vocabulary),
         },
-        "references": _references(data, folder.parent) if trainer.is_global_zero else None,
+        **(_references(data, folder.parent) if trainer.is_global_zero else {}),
     }
     by_position = Line("position", "nats", list(enumerate(learner.loss_by_position)))
     log_line(loggers, "loss_by_position", by_position, trainer.global_step)
@@ -276,21 +247,33 @@ def _checked(job: Job) -> dict[str, Any]:
     }
 
 
-def _references(data: CharData, experiment: Path) -> dict[str, Any] | None:
-    """What untrained predictors reach on the same validation windows; None for a text too long to be counted soon."""
-    train, val = data.splits.train, data.splits.val
+def _references(data: CharData, experiment: Path) -> dict[str, Any]:
+    """What untrained predictors, and the true source where there is one, reach on the splits that a model is judged on.
+
+    None where nothing is known: n-grams of long texts take too long to count.
+    """
+    train, val, test = data.splits
     if len(train) > COUNTED_AT_MOST:
         log.info("No n-gram lines: they are counted on texts of up to %s characters.", f"{COUNTED_AT_MOST:,}")
-        return None
-    found = references_for(
-        experiment,
-        text_sha256=data.corpus.sha256,
-        train=train.numpy(),
-        val=val.numpy(),
-        vocab_size=len(data.corpus.vocabulary),
-        block_size=data.block_size,
-    )
-    return found.as_dict()
+
+    def lines(part: torch.Tensor, begins: int) -> dict[str, Any] | None:
+        known = data.corpus.source_nats
+        source = None if known is None else float(known[begins + 1 : begins + len(part)].mean(dtype=np.float64))
+        if len(train) > COUNTED_AT_MOST:
+            return None if source is None else {"source": source}
+        counted = references_for(
+            experiment,
+            text_sha256=data.corpus.sha256,
+            train=train.numpy(),
+            val=part.numpy(),
+            begins=begins,
+            vocab_size=len(data.corpus.vocabulary),
+            block_size=data.block_size,
+        )
+        return replace(counted, source=source).as_dict()
+
+    found = {"references": lines(val, data.val_begins)}
+    return found | ({"references_test": lines(test, data.test_begins)} if data.test else {})
 
 
 def _device_name(device: torch.device) -> str:

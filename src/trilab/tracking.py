@@ -313,13 +313,13 @@ def wandb_run(
             _end_service(0)
             if way != "online":
                 raise
-            way, reason = "offline", (str(error).splitlines() or [type(error).__name__])[0]
+            way, reason = "offline", _first_line(error)
             run, after, parts = begin(way)
         if way != "disabled":
             _keep(parts, memory)
         _tell(run, way, reason, parts, step)
     except Exception as error:
-        log.warning("W&B cannot be used (%s: %s); metrics.jsonl goes on.", type(error).__name__, error)
+        log.warning("W&B cannot be used (%s: %s); metrics.jsonl goes on.", type(error).__name__, _first_line(error))
         if run is None:
             _end_service(0)
     logger = Wandb(run, after)
@@ -381,6 +381,11 @@ def _begin(
     with _environment(agent=part.id == asked):
         run, after = _within(START_TIMEOUT, start)
     return run, after, parts if again else [*parts, part]
+
+
+def _first_line(error: Exception) -> str:
+    """Further ones of W&B's repeat what they were given: an address with its password, if there is one."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _tell(run: "wandb.Run", way: Way, reason: str, parts: list[Part], step: int) -> None:
@@ -597,14 +602,17 @@ def _reachable(mode: str) -> tuple[Way, str]:
     url = wandb.setup(
         wandb.Settings(silent=True)
     ).settings.base_url  # the environment's, or the one that `wandb login --host` stored
-    if not (os.environ.get("WANDB_API_KEY") or _netrc_key(urlsplit(url).netloc)):
+    address = urlsplit(url)
+    host = address.netloc.rpartition("@")[2]  # before it an address may carry a password, which no log may
+    if not (os.environ.get("WANDB_API_KEY") or _netrc_key(host)):
         return "offline", "no key is configured: `wandb login`, or WANDB_API_KEY"
     try:
         urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT).close()  # minds proxies, as W&B does
     except urllib.error.HTTPError:
         pass  # it answers
     except (OSError, http.client.HTTPException) as error:
-        return "offline", f"{url} cannot be reached: {error}"
+        why = error if isinstance(error, OSError) else type(error).__name__  # of an address that is none it says a part
+        return "offline", f"{address.scheme}://{host} cannot be reached: {why}"
     return "online", ""
 
 

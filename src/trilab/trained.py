@@ -1,14 +1,28 @@
 """A run's folder or a checkpoint → the model in it, ready to read and write text."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+import torch
+from torch import Tensor, nn
+
 from trilab import checkpoint
+from trilab.budget import build_on_meta
 from trilab.build import build_model
 from trilab.config import Config, read
 from trilab.errors import BadInput
 from trilab.model import LanguageModel
+from trilab.report.runs import one_line
+from trilab.trust import refuse_foreign_code
 from trilab.vocabulary import Vocabulary
+
+MOST_SAID = 300  # characters of what a foreign config makes our checks say
+
+MOST_BARE_LAYERS = 1000
+"""Layers of a loaded model that may have no weights at all; more of them than weights is no run of trilab's."""
 
 
 @dataclass(frozen=True)
@@ -22,22 +36,89 @@ class Trained:
     """The checkpoint."""
 
 
-def load_trained(path: Path) -> Trained:
+def load_trained(path: Path, *, trust: bool = False) -> Trained:
     """Load a model; the text that it was trained on is not needed.
+
+    Nothing in the file is executed, and no class that it names is imported unless it is trilab's own. What its config
+    makes is compared with its weights, by names and shapes, before any of it takes memory.
 
     Args:
         path: a run's folder, of which the best checkpoint is taken, or a .ckpt file.
+        trust: import classes outside trilab too, which runs their code: for those who know where the file comes from.
     Raises:
-        BadInput: no run or checkpoint there, or one that cannot be read.
+        BadInput: no run or checkpoint there, or one that cannot be read or trusted.
     """
-    if not path.exists():
-        raise BadInput(f"{path}: there is no such run or checkpoint.")
-    if path.is_dir() and not (path / "checkpoints").is_dir():
-        raise BadInput(f"{path} is no run: a run's folder has checkpoints/ in it.")
-    file = path / "checkpoints" / "best.ckpt" if path.is_dir() else path
-    content = checkpoint.load(file)
-    vocabulary = Vocabulary(content["trilab"]["vocabulary"])
-    config = read(content["trilab"]["config"])
-    model = build_model(config, len(vocabulary))
-    model.load_state_dict(checkpoint.model_weights(content))
+    file = _checkpoint_of(path)
+    content = checkpoint.load(file, mapped=True)
+    own, weights = content["trilab"], checkpoint.model_weights(content)
+    vocabulary = _vocabulary(own["vocabulary"], file)
+    try:
+        if not trust:
+            refuse_foreign_code(own["config"], f"ckpt={file}")
+        config = read(own["config"])
+        _refuse_bare_layers(config, weights)
+        _refuse_other_shapes(build_on_meta(config, len(vocabulary)), weights)
+        _refuse_numbers_that_are_none(weights)
+        model = build_model(config, len(vocabulary))
+    except BadInput as error:
+        said = str(error)
+        raise BadInput(said if said.startswith("ckpt=") else _not_loaded(file, said)) from error
+    except Exception as error:  # what a foreign config makes of our classes, or of a user's, can be anything
+        raise BadInput(_not_loaded(file, f"its config makes no model ({type(error).__name__}: {error})")) from error
+    model.load_state_dict(weights)
     return Trained(model.eval(), vocabulary, config, file)
+
+
+def _not_loaded(file: Path, why: str) -> str:
+    said = one_line(why)
+    return f"ckpt={file} cannot be loaded: {said if len(said) <= MOST_SAID else f'{said[:MOST_SAID]}…'}"
+
+
+def _checkpoint_of(path: Path) -> Path:
+    if os.path.lexists(path) and not path.is_dir():
+        return path
+    if not path.is_dir():
+        raise BadInput(f"{path}: there is no such run or checkpoint.")
+    if not (path / "checkpoints").is_dir():
+        raise BadInput(f"{path} is no run: a run's folder has checkpoints/ in it.")
+    return path / "checkpoints" / "best.ckpt"
+
+
+def _vocabulary(characters: str, file: Path) -> Vocabulary:
+    if not characters or any(one >= other for one, other in pairwise(characters)):
+        raise BadInput(f"ckpt={file} has a vocabulary that is not distinct characters in order of code point.")
+    return Vocabulary(characters)
+
+
+def _refuse_bare_layers(config: Config, weights: Mapping[str, Tensor]) -> None:
+    layers = config.model.get("n_layer", 1)
+    if isinstance(layers, int) and layers > max(MOST_BARE_LAYERS, len(weights)):
+        raise BadInput(f"model.n_layer={layers} is more than its {len(weights)} weights can be of.")
+
+
+def _refuse_other_shapes(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Compare what a config makes, still without values, with the weights; what it makes besides, with the memory."""
+    kept = model.state_dict()
+    if unlike := sorted(kept.keys() ^ weights.keys()):
+        here = "has no" if unlike[0] in kept else "has"
+        raise BadInput(f"it {here} {unlike[0]!r:.100}, unlike the model of its config.")
+    for name, wanted in kept.items():
+        found = weights[name]
+        if found.shape != wanted.shape:
+            raise BadInput(f"its {name} has the shape {(*found.shape,)}, the model of its config {(*wanted.shape,)}.")
+        if found.dtype != wanted.dtype and not (found.is_floating_point() and wanted.is_floating_point()):
+            raise BadInput(f"its {name} holds {found.dtype}, the model of its config {wanted.dtype}.")
+    tables = sum(b.numel() * b.element_size() for b in model.buffers()) - sum(
+        b.numel() * b.element_size() for name, b in model.named_buffers() if name in kept
+    )
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if tables > memory // 2:
+        raise BadInput(
+            f"its config makes tables of {tables:,} bytes beside the weights; here are {memory:,} of memory."
+        )
+
+
+def _refuse_numbers_that_are_none(weights: Mapping[str, Tensor]) -> None:
+    for name, tensor in weights.items():
+        if not torch.isfinite(tensor).all():
+            raise BadInput(f"its {name} holds numbers that are not finite: no text can come of them.")

@@ -28,7 +28,8 @@ class Vocabulary:
     characters: str
 
     def __post_init__(self) -> None:
-        if self.characters != "".join(sorted(set(self.characters))):
+        points = _code_points(self.characters)
+        if (points[1:] <= points[:-1]).any():
             raise BadInput(
                 f"The vocabulary {self.characters!r} is not made of distinct characters in order of code point."
             )
@@ -48,9 +49,7 @@ class Vocabulary:
     @property
     def dtype(self) -> np.dtype[np.integer]:
         """The smallest integer type that holds every token id."""
-        if len(self) <= 1 << 8:
-            return np.dtype(np.uint8)
-        return np.dtype(np.uint16 if len(self) <= 1 << 16 else np.int32)
+        return id_dtype(len(self))
 
     @property
     def start(self) -> str:
@@ -121,6 +120,13 @@ class Vocabulary:
             f"{origin} has {'characters that are' if len(first) > 1 else 'a character that is'} not in the vocabulary: "
             f"{', '.join(named)}. The vocabulary has {len(self):,} characters{listed}."
         )
+
+
+def id_dtype(size: int) -> np.dtype[np.integer]:
+    """The smallest integer type that holds the token ids of a vocabulary of this size."""
+    if size <= 1 << 8:
+        return np.dtype(np.uint8)
+    return np.dtype(np.uint16 if size <= 1 << 16 else np.int32)
 
 
 def _chunks(text: str) -> Iterator[str]:

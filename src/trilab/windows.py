@@ -165,6 +165,8 @@ class Windows(NamedTuple):
     """(B, T) int64: the token after each input; (0, T) where none of them counts."""
     starts: Tensor
     """(B,) int64: where each window with targets begins in the text."""
+    answers: Tensor | None = None
+    """(B, T) bool, as many rows as targets: which of them are answers; None for a text that asks nothing."""
 
 
 def gather(tokens: Tensor, starts: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
@@ -180,6 +182,18 @@ def gather(tokens: Tensor, starts: Tensor, block_size: int) -> tuple[Tensor, Ten
     """
     windows = tokens.unfold(0, block_size + 1, 1)[starts.to(tokens.device)].long()  # (B, T + 1)
     return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
+def gather_targets(marks: Tensor, starts: Tensor, block_size: int) -> Tensor:
+    """Cut out what is known of each target.
+
+    Args:
+        marks: (n,) something of every character of the text.
+        starts, block_size: as in `gather`.
+    Returns:
+        (B, T), on the device of marks and in its dtype.
+    """
+    return marks.unfold(0, block_size, 1)[starts.to(marks.device) + 1]
 
 
 class WindowBatch(NamedTuple):

@@ -1,12 +1,19 @@
+import bz2
 import codecs
+import gzip
+import logging
+import lzma
 import os
-import shutil
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zstandard
 
+from trilab import decoding, sources
 from trilab.corpora import file
 from trilab.errors import BadInput
 
@@ -25,9 +32,9 @@ def written(tmp_path):
     return write
 
 
-def message(path: str) -> str:
+def message(path: str, **settings: Any) -> str:
     with pytest.raises(BadInput) as caught:
-        file.read(path)
+        file.read(path, **settings)
     return str(caught.value)
 
 
@@ -36,16 +43,6 @@ def test_utf8_text_is_read_as_it_is(written, text):
     path = written(text.encode())
     corpus = file.read(path)
     assert (corpus.text, corpus.name, corpus.origin) == (text, "notes.txt", path)
-
-
-def test_utf8_is_read_in_a_locale_that_is_not(written):
-    path = written(MANY_SCRIPTS.encode())
-    program = "import sys; from trilab.corpora.file import read; print(read(sys.argv[1]).sha256)"
-    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, path], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == file.read(path).sha256
 
 
 @pytest.mark.parametrize("text", [PLAIN, MANY_SCRIPTS])
@@ -89,15 +86,11 @@ def test_a_wrong_byte_is_named_with_its_place_and_the_cure(written):
     path = written(CP1252)
     said = message(path)
     assert f"data.path={path} is not UTF-8: byte 0x92 at offset 3 (line 1)" in said
-    assert "Encodings that would read the file: cp1252, latin-1. " in said
-    assert "iconv -f cp1252 -t utf-8" in said
+    assert "Encodings that would read the file: cp1252, latin-1. If it is cp1252: data.encoding=cp1252." in said
 
 
-@pytest.mark.skipif(shutil.which("iconv") is None, reason="needs iconv")
-def test_the_cure_cures(written, tmp_path):
-    command = message(written(CP1252, "it's my notes.txt")).partition("for example: ")[2]
-    subprocess.run(command, shell=True, check=True)
-    assert file.read(str(tmp_path / "it's my notes.utf8.txt")).text == "don\u2019t stop\n" * 1_000
+def test_the_cure_cures(written):
+    assert file.read(written(CP1252), encoding="cp1252").text == "don\u2019t stop\n" * 1_000
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
@@ -118,7 +111,7 @@ def test_a_character_that_is_cut_off_is_named_whole(written):
 
 def test_only_encodings_that_can_read_the_file_are_offered(written):
     # cp1252 has no character 0x81; every other byte of UTF-16 text is wrong in UTF-8 or zero.
-    assert "would read the file: latin-1. " in message(written(b"abc\x81"))
+    assert "would read the file: latin-1. " in message(written(b"abcdefgh\x81"))
     assert "would read the file: utf-16-le, " in message(written("né à l\u2019été\n".encode("utf-16-le")))
 
 
@@ -126,7 +119,7 @@ def test_only_encodings_that_can_read_the_file_are_offered(written):
 def test_utf16_without_a_mark_is_refused_though_it_passes_for_utf8(written, encoding):
     said = message(written(PLAIN.encode(encoding)))
     assert f"looks like {encoding}" in said
-    assert f"iconv -f {encoding} -t utf-8" in said
+    assert f"data.encoding={encoding}" in said
 
 
 @pytest.mark.parametrize(("encoding", "cut"), [("utf-16", 1), ("utf-32", 3)])
@@ -152,8 +145,9 @@ def test_a_missing_file_is_refused_with_the_place_that_was_looked_at(tmp_path, m
     assert f"data.path=nope.txt does not exist (looked for {tmp_path / 'nope.txt'})" in message("nope.txt")
 
 
-def test_a_folder_is_refused(tmp_path):
-    assert f"data.path={tmp_path} is a folder" in message(str(tmp_path))
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "is a pipe or a device" in message(str(tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize(
@@ -174,3 +168,282 @@ def test_a_file_without_the_right_to_read_it_is_refused(written):
     path = written(b"secret")
     Path(path).chmod(0)
     assert "cannot be read: Permission denied" in message(path)
+
+
+# Encodings
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1252", "don\u2019t – naïve\n"),
+        ("shift_jis", "天地\u3000漢字\n"),
+        ("gb18030", "天地漢字🙂\n"),
+        ("iso2022_jp", "天地\n漢字 abc\n"),
+        ("utf-16", "naïve 🙂\n"),
+        ("utf-32-be", "naïve 🙂\n"),
+        ("cp037", "plain words\n"),
+        ("utf-7", "naïve 🙂\n"),
+    ],
+)
+def test_any_encoding_of_pythons_is_read_when_it_is_named(written, monkeypatch, encoding, text):
+    monkeypatch.setattr(sources, "PIECE", 3)  # so that characters and shifts are cut
+    assert file.read(written((text * 5).encode(encoding)), encoding=encoding).text == text * 5
+
+
+def test_a_byte_order_mark_tells_more_than_the_encoding_that_was_named(written):
+    assert file.read(written("naïve".encode("utf-8-sig")), encoding="cp1252").text == "naïve"
+
+
+def test_utf16_may_begin_with_nul_where_it_is_named(written):
+    assert file.read(written("\0abc".encode("utf-16")), encoding="utf-16").text == "\0abc"
+
+
+def test_a_wrong_byte_in_a_named_encoding_is_told_with_what_would_read_it(written):
+    said = message(written(b"line\r\nsecond \x81"), encoding="cp1252")
+    assert "is not cp1252 (data.encoding): byte 0x81 at offset 13 (line 2)" in said
+    assert "would read the file: latin-1" in said
+
+
+def test_utf8_is_offered_where_another_encoding_was_named(written):
+    assert "would read the file: utf-8, " in message(written("漢字 naïve".encode()), encoding="ascii")
+
+
+def test_a_wrong_byte_past_many_pieces_is_named_by_its_place_in_the_file(written, monkeypatch):
+    monkeypatch.setattr(sources, "PIECE", 5)
+    said = message(written("é\r\n".encode() * 100 + b"\xff"))
+    assert "byte 0xFF at offset 400 (line 101)" in said
+
+
+@pytest.mark.parametrize(
+    "name", ["base64", "rot13", "hex", "idna", "unicode_escape", "undefined", "", "a\0b", "\ud800"]
+)
+def test_what_is_no_encoding_of_text_is_refused(written, name):
+    assert "is no encoding of text files" in message(written(b"abc"), encoding=name)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("cp1525", "cp1252"), ("uft-8", "utf-8"), ("shift-jsi", "shift_jis")])
+def test_an_unknown_encoding_is_refused_with_those_of_a_like_name(written, name, meant):
+    assert meant in message(written(b"abc"), encoding=name).partition("Did you mean")[2]
+
+
+def test_half_a_surrogate_pair_is_refused_as_no_text(written):
+    assert "U+D83D, at character 1" in message(written(b"a+2D0-b"), encoding="utf-7")
+
+
+# Line ends, composed forms, control characters
+
+
+def test_line_ends_can_be_kept(written):
+    assert file.read(written(b"a\r\n\r\nb\r\rc\n\rd"), newline="keep").text == "a\r\n\r\nb\r\rc\n\rd"
+
+
+def test_line_ends_are_counted_before_they_become_one(written):
+    found = file.read(written(b"a\r\n\r\nb\r\rc\n\rd\r")).findings
+    assert (found.crlf, found.cr) == (2, 4)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 4, 7, 1 << 20])
+@pytest.mark.parametrize("normalise", [None, "nfc"])
+def test_it_makes_no_difference_where_a_text_is_cut_into_pieces(written, monkeypatch, piece, normalise):
+    text = "a\r\n\r\r\nE\u0301e\u0323\u0302\u1112\u1161\u11ab🙂\u0915\u093c\r\n\r" * 3
+    monkeypatch.setattr(sources, "PIECE", piece)
+    whole = text.replace("\r\n", "\n").replace("\r", "\n")
+    assert file.read(written(text.encode()), normalise=normalise).text == (
+        unicodedata.normalize("NFC", whole) if normalise else whole
+    )
+
+
+def test_marks_without_end_are_refused_where_they_would_have_to_be_put_in_order(written, monkeypatch):
+    monkeypatch.setattr(decoding, "PIECE", 10)
+    path = written(("a" + "\u0301\u0323" * 10).encode())
+    assert "combining marks" in message(path, normalise="nfc")
+    assert len(file.read(path)) == 21
+
+
+def test_control_characters_are_kept_counted_and_told(written, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "trilab")
+    monkeypatch.setattr(logging.getLogger("trilab"), "propagate", True)  # a command before may have taken it
+    assert file.read(written(b"a\0b\0\x07\x1b[0m\0\tc\n")).text == "a\0b\0\x07\x1b[0m\0\tc\n"
+    assert "has 3 NUL, 2 other control characters, which" in caplog.text
+
+
+def test_a_text_without_control_characters_is_read_without_a_word(written, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "trilab")
+    monkeypatch.setattr(logging.getLogger("trilab"), "propagate", True)  # a command before may have taken it
+    file.read(written(b"a\r\nb\tc\n"))
+    assert not caplog.text
+
+
+# Many files
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A folder with texts in folders, among them what is no text of the library's."""
+    for name, content in {
+        "b.txt": "B",
+        "a/2.txt": "A2",
+        "a/1.md": "A1",
+        "a/empty.txt": "",
+        "a.txt": "a",
+        ".hidden": "no",
+        ".git/config": "no",
+        "prepared/x.tokens": "no",
+    }.items():
+        (tmp_path / "library" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "library" / name).write_text(content)
+    return tmp_path / "library"
+
+
+def test_a_folder_is_every_file_below_it_that_is_not_hidden_sorted_by_path(library):
+    corpus = file.read(str(library), prepared=str(library / "prepared"))
+    assert (corpus.text, corpus.name) == ("A1\nA2\na\nB", "library")
+    assert (corpus.findings.files, corpus.findings.empty_files) == (5, 1)
+
+
+def test_files_are_sorted_however_the_system_lists_them(tmp_path):
+    names = [f"{number * 37 % 100:02}" for number in range(100)]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    for path in (tmp_path, tmp_path / "*"):
+        assert file.read(str(path), separator=",").text == ",".join(sorted(names))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"), [("*.txt", "a|B"), ("**/*.txt", "A2|a|B"), ("a/[12].*", "A1|A2"), ("?.txt", "a|B")]
+)
+def test_a_pattern_is_the_files_that_match_it(library, pattern, text):
+    assert file.read(str(library / pattern), separator="|").text == text
+
+
+def test_a_separator_may_be_typed_as_a_command_line_can(library):
+    assert file.read(str(library / "?.txt"), separator=r"\n\t").text == "a\n\tB"
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(written):
+    assert file.read(written(b"here", "[a]*.txt")).text == "here"
+
+
+def test_a_relative_pattern_starts_at_the_current_folder(library, monkeypatch):
+    monkeypatch.chdir(library)
+    assert file.read("a/*.md").text == "A1"
+
+
+def test_a_folder_with_a_binary_file_is_refused_with_its_name(library):
+    (library / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    assert f"data.path={library / 'picture.png'} is not UTF-8" in message(str(library))
+
+
+@pytest.mark.parametrize(("path", "why"), [("nothing", "no file to read"), ("*.doc", "no file matches")])
+def test_a_folder_or_pattern_without_a_file_is_refused(tmp_path, monkeypatch, path, why):
+    (tmp_path / "nothing").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert why in message(path)
+
+
+def test_composed_forms_reach_over_the_seam_of_two_files(tmp_path):
+    (tmp_path / "1").write_text("e", encoding="utf-8")
+    (tmp_path / "2").write_text("\u0301", encoding="utf-8")
+    assert file.read(str(tmp_path), normalise="nfc", separator="").text == "é"
+
+
+# Compressed files
+
+
+PACKED = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda content: zstandard.ZstdCompressor(write_checksum=True).compress(content),
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_compressed_file_is_the_text_in_it(written, monkeypatch, kind):
+    monkeypatch.setattr(sources, "PIECE", 1000)
+    pack = PACKED[kind]
+    content = MANY_SCRIPTS.encode()
+    corpus = file.read(written(pack(content), f"notes.txt.{kind}"))
+    assert (corpus.text, corpus.name) == (MANY_SCRIPTS, f"notes.txt.{kind}")
+    assert file.read(written(pack(content[:7]) + pack(content[7:]), "in two parts")).text == MANY_SCRIPTS
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_compressed_file_with_nothing_in_it_is_empty(written, kind):
+    assert "is empty" in message(written(PACKED[kind](b"")))
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_byte_order_mark_is_one_also_where_it_is_compressed_in_two_parts(written, kind):
+    pack, content = PACKED[kind], MANY_SCRIPTS.encode("utf-32")
+    assert file.read(written(pack(content[:3]) + pack(content[3:]))).text == MANY_SCRIPTS
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("left", [0.3, 0.99])
+def test_a_compressed_file_that_is_cut_off_is_refused(written, kind, left):
+    packed = PACKED[kind](os.urandom(20_000).hex().encode())
+    said = message(written(packed[: int(len(packed) * left)]))
+    assert "cannot be unpacked past its first" in said
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_compressed_file_that_is_damaged_is_refused(written, kind):
+    packed = bytearray(PACKED[kind](os.urandom(20_000).hex().encode()))
+    packed[len(packed) // 2] ^= 0xFF
+    with pytest.raises(BadInput):
+        file.read(written(bytes(packed)))
+
+
+def test_the_place_of_a_wrong_byte_in_a_compressed_file_is_that_in_the_text(written):
+    assert "byte 0xFF at offset 2 of what it unpacks to (line 2)" in message(written(gzip.compress(b"a\n\xff")))
+
+
+def test_a_file_that_asks_for_too_much_memory_is_refused(written, monkeypatch):
+    monkeypatch.setattr(sources, "DECOMPRESSOR", 1 << 20)
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 23}]
+    assert "asks for more than 1 MiB of memory" in message(written(lzma.compress(b"abc", filters=filters)))
+
+
+# Locales and names
+
+
+PROGRAM = """
+import os, sys
+from trilab.corpora.file import read
+from trilab.errors import BadInput
+try:
+    corpus = read(sys.argv[1])
+    print(corpus.sha256, ascii(corpus.name), ascii(corpus.origin))
+except BadInput as error:
+    print(ascii(str(error)))
+"""
+
+
+def said_in_another_locale(path: bytes, *, escaped: bool = False) -> str:
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    program = PROGRAM.replace("sys.argv[1]", "sys.argv[1].encode().decode('unicode_escape')") if escaped else PROGRAM
+    done = subprocess.run([sys.executable, "-c", program, path], env=environment, capture_output=True, check=True)
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("name", ["été 漢字.txt".encode(), b"caf\xe9.txt"])
+def test_any_file_name_is_read_and_shown_the_same_in_every_locale(tmp_path, name):
+    path = os.fsencode(tmp_path) + b"/" + name
+    Path(os.fsdecode(path)).write_bytes(MANY_SCRIPTS.encode())
+    corpus = file.read(os.fsdecode(path))
+    assert said_in_another_locale(path) == f"{corpus.sha256} {corpus.name!a} {corpus.origin!a}\n"
+    assert corpus.name.encode()  # it can be written anywhere
+
+
+def test_a_name_from_a_config_is_found_in_a_locale_without_its_characters(tmp_path):
+    (tmp_path / "été.txt").write_text("words")
+    assert "'été.txt'".encode("ascii", "backslashreplace").decode() in said_in_another_locale(
+        str(tmp_path / "été.txt").encode("unicode_escape"), escaped=True
+    )
+
+
+def test_a_missing_file_is_named_the_same_in_every_locale(tmp_path):
+    path = f"{tmp_path}/été.txt"
+    assert said_in_another_locale(path.encode()) == f"{message(path)!a}\n"

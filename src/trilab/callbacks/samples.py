@@ -76,7 +76,7 @@ class Samples(Showing):
     def _written(self, model: LanguageModel, count: int) -> str:
         device = model.token_embedding_table.weight.device
         tokens = torch.from_numpy(self.vocabulary.encode(self.vocabulary.start)).long()[None].to(device)
-        generator = torch.Generator(device).manual_seed(seed_of(self.seed, "sample"))
+        generator = torch.Generator().manual_seed(seed_of(self.seed, "sample"))
         with evaluating(model):
             written = generate(model, tokens, count, generator=generator)
         return self.vocabulary.decode(written[0, 1:].tolist())

@@ -1,122 +1,56 @@
-"""A text file of the user's own: UTF-8 whatever the locale, nothing ever dropped or replaced silently."""
+"""A text of the user's own, in any encoding, of any size, in one file or many; nothing is dropped or replaced."""
 
-import codecs
-import shlex
+import logging
 from pathlib import Path
+from typing import Literal
 
 from trilab.corpus import Corpus
+from trilab.decoding import check_encoding
 from trilab.errors import BadInput
+from trilab.prepared import Text, corpus_of
+from trilab.sources import find, shown
 
-# Byte order marks and the codec that reads what follows and drops the mark. UTF-32 comes before UTF-16, whose
-# little-endian mark is the beginning of UTF-32's.
-MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-)
-
-# What a file that is not UTF-8 may be instead, the likelier first.
-OTHER_ENCODINGS = ("utf-16-le", "utf-16-be", "cp1252", "latin-1")
+log = logging.getLogger("trilab")
 
 
-def read(path: str) -> Corpus:
-    """Read a text file.
+def read(
+    path: str,
+    encoding: str | None = None,
+    newline: Literal["lf", "keep"] = "lf",
+    normalise: Literal["nfc"] | None = None,
+    separator: str = "\n",
+    prepared: str = "data/prepared",
+) -> Corpus:
+    """Read a text file, or several as one text.
 
-    The file is UTF-8, or UTF-16 or UTF-32 with a byte order mark. The mark is removed; CRLF and CR become LF.
+    A file is UTF-8 whatever the locale, or what its byte order mark says, or `encoding`. The mark is removed. Files
+    that are compressed with gzip, bzip2, xz or zstd are unpacked, whatever they are called.
 
     Args:
-        path: the file; a relative path starts at the current folder, ~ is the home folder.
+        path: a file; a folder, of which every file below is taken that is not hidden; or a pattern such as
+            texts/**/*.txt. Several are joined sorted by path. A relative one starts at the current folder, ~ is the
+            home folder.
+        encoding: of files without a byte order mark, by any name that Python knows; None: UTF-8.
+        newline: lf: CRLF and CR become LF; keep: they stay.
+        normalise: nfc: what Unicode can write as one character is one; None: the text stays as it is.
+        separator: stands between two files. \\n and \\t, as they are typed on a command line, are a line end and a tab.
+        prepared: the folder in which a long text's token ids are kept for the next time.
     Returns:
-        The text, named after the file.
+        The text, named after the file, folder or pattern.
     Raises:
-        BadInput: no such file, a folder, not readable, empty, white space only, or not UTF-8; the last with the byte,
+        BadInput: nothing there, not readable, empty, white space only, or not in the encoding; the last with the byte,
             its offset (bytes from the start of the file, the first is 0), its line (the first is 1) and the cure.
     """
-    text = _decode(_read_bytes(path), path).replace("\r\n", "\n").replace("\r", "\n")
-    if not text:
-        raise BadInput(f"data.path={path} is empty. Give a file with text in it.")
-    if text.isspace():
-        raise BadInput(
-            f"data.path={path} holds nothing but white space ({len(text):,} characters). Give a file with text in it."
-        )
-    return Corpus.of(Path(path).name, text, path)
-
-
-def _read_bytes(path: str) -> bytes:
-    if not path:
-        raise BadInput("data.path is empty. Give a text file: data.path=notes.txt.")
-    try:
-        file = Path(path).expanduser()
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise BadInput(
-            f"data.path={path} does not exist (looked for {file.absolute()}). Give the path of a text file; a relative "
-            "one starts at the folder the command is run in."
-        ) from None
-    except IsADirectoryError:
-        raise BadInput(f"data.path={path} is a folder. Give one text file, for example {file / 'notes.txt'}.") from None
-    except (OSError, RuntimeError, ValueError) as error:  # no right to read it; no such home; a NUL in the path
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"data.path={path} cannot be read: {reason}. Give a text file you may read.") from error
-
-
-def _decode(content: bytes, path: str) -> str:
-    codec = next((codec for mark, codec in MARKS if content.startswith(mark)), "utf-8")
-    try:
-        text = content.decode(codec)
-    except UnicodeDecodeError as error:
-        raise BadInput(_undecodable(content, codec, error, path)) from None
-    if codec == "utf-8" and (order := _unmarked_utf16(content)):
-        raise BadInput(
-            f"data.path={path} looks like {order} without a byte order mark: every other byte is 0x00, the first at "
-            f"offset {content.index(0):,}. {_cure(path, order)}"
-        )
-    return text
-
-
-def _unmarked_utf16(content: bytes) -> str | None:
-    """The byte order of UTF-16 that passes for UTF-8: ASCII characters with a zero byte after or before each."""
-    if 0 in content:
-        for order, zeros in (("utf-16-le", content[1::2]), ("utf-16-be", content[::2])):
-            if zeros.count(0) > len(content) / 4:
-                return order
-    return None
-
-
-def _undecodable(content: bytes, codec: str, error: UnicodeDecodeError, path: str) -> str:
-    # The utf-8-sig codec counts from after its mark, the others from the start of the file.
-    skipped = len(codecs.BOM_UTF8) if codec == "utf-8-sig" else 0
-    start = error.start + skipped
-    wrong = content[start : error.end + skipped]
-    what = f"byte{'s' if len(wrong) > 1 else ''} {' '.join(f'0x{byte:02X}' for byte in wrong)} at offset {start:,}"
-    if codec in ("utf-16", "utf-32"):
-        return (
-            f"data.path={path} begins with the byte order mark of {codec.upper()}, but {what} cannot be read as that "
-            f"({error.reason}). Save the file again as UTF-8."
-        )
-    line = len((content[:start] + b".").splitlines())
-    readable = [encoding for encoding in OTHER_ENCODINGS if _plausible(content, encoding)]
-    return (
-        f"data.path={path} is not UTF-8: {what} (line {line:,}) cannot be read ({error.reason}). "
-        f"Encodings that would read the file: {', '.join(readable)}. {_cure(path, readable[0])}"
-    )
-
-
-def _plausible(content: bytes, encoding: str) -> bool:
-    try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    # Nearly any even number of bytes is some text in UTF-16, but only a real one has spaces or line ends in it.
-    return not encoding.startswith("utf-16") or " " in text or "\n" in text
-
-
-def _cure(path: str, encoding: str) -> str:
-    file = Path(path).expanduser()
-    copy = file.with_name(f"{file.stem}.utf8{file.suffix}")
-    return (
-        f"Save it again as UTF-8, for example: iconv -f {encoding} -t utf-8 {shlex.quote(str(file))} > "
-        f"{shlex.quote(str(copy))}"
-    )
+    if path == "-":
+        raise BadInput("data.path=- is the standard input, which trilab train and trilab data read. Give a file.")
+    if encoding is not None:
+        check_encoding(encoding)
+    separator = separator.replace(r"\n", "\n").replace(r"\t", "\t")
+    text = Text(find(path, leave_out=prepared), encoding, newline == "keep", normalise == "nfc", separator)
+    origin = shown(path)
+    corpus = corpus_of(text, name=Path(origin).name, origin=origin, folder=Path(prepared).expanduser())
+    if (found := corpus.findings) and (found.nul or found.controls):
+        said = [f"{found.nul:,} NUL"] * bool(found.nul)
+        said += [f"{found.controls:,} other control characters"] * bool(found.controls)
+        log.info("%s has %s, which stay in the text.", origin, ", ".join(said))
+    return corpus

@@ -46,7 +46,7 @@ def scan_loop(a: Tensor, x: Tensor) -> Tensor:
 def _chunks(x: Tensor, size: int) -> tuple[Tensor, ...]:
     """(B, T, …) → the first positions of all chunks, (B, ⌈T / size⌉, …), the second ones, … the last; zeros past T."""
     whole = _padded(x, 0, -x.shape[1] % size)
-    return whole.reshape(len(x), -1, size, *x.shape[2:]).unbind(2)
+    return whole.reshape(x.shape[0], -1, size, *x.shape[2:]).unbind(2)
 
 
 def _padded(x: Tensor, before: int, after: int) -> Tensor:

@@ -40,7 +40,9 @@ class Report:
     rows: tuple[Row, ...]
     """One a variant, the lowest mean loss first."""
     references: tuple[Reference, ...]
-    """What untrained predictors reach, the highest loss first."""
+    """What untrained predictors reach on the text that the rows are judged on, the highest loss first."""
+    val_references: tuple[Reference, ...]
+    """The same on the validation text, which the learning curves are of."""
     missing: tuple[str, ...]
     """Runs that a sweep has planned and that have not begun."""
     provenance: Provenance
@@ -143,7 +145,10 @@ def make_report(
     if baseline is not None and base is None and variants:
         raise BadInput(f"--baseline {baseline}: {why_not}")
     if measure is not None and variants and not of_measure:
-        raise BadInput(f"--measure {measure}: no run has it; a test_loss needs data.test_share above 0.")
+        raise BadInput(
+            f"--measure {measure}: no run has it; a test_loss needs data.test_share above 0, an "
+            "answer_loss a text with answers, such as data=recall."
+        )
     rows = make_rows(
         of_measure, base, measure=terms.measure, margin=terms.margin, chosen_from=chosen_from, spending=spending
     )
@@ -172,7 +177,8 @@ def make_report(
         terms=terms,
         runs=tuple(runs),
         rows=tuple(rows),
-        references=tuple(references(finished)),
+        references=tuple(references(finished, terms.measure)),
+        val_references=tuple(references(finished, "val_loss")),
         missing=tuple(sorted(read_plans(folder).keys() - {run.folder.name for run in runs})),
         provenance=origin,
         spending=spending,
@@ -229,8 +235,12 @@ def _legend(report: Report) -> str:
         said.append(f"verdict: Holm-adjusted over the rows; equal: within {report.terms.margin:g} nats")
     if any(row.comparison and row.comparison.over == "text" for row in report.rows):
         said.append("†: one seed, the interval is over stretches of text and says nothing of other seeds")
-    if any(not line.whole_context for line in report.references):
+    if any(not line.whole_context and not line.is_source for line in report.references):
         said.append("n-gram: counted with Kneser-Ney smoothing, reading the models' windows")
+    if any(line.is_source for line in report.references):
+        said.append("true source: what wrote the text, on these very characters")
+    if any(row.answer_accuracy is not None for row in report.rows):
+        said.append("right: share of the answers that are guessed right")
     return f"{'; '.join(said)}."
 
 

@@ -76,6 +76,7 @@ def _row(row: Row) -> dict[str, Any]:
         "same_bits_as": row.twin,
         "chosen_from": list(row.chosen_from),
         "losses": {measure: _over_seeds(losses) for measure, losses in row.losses.items()},
+        **({} if row.answer_accuracy is None else {"answer_accuracy": row.answer_accuracy}),
         "comparisons": {measure: _comparison(comparison) for measure, comparison in row.comparisons.items()},
         "n_params": row.n_params,
         "flops_per_char": row.flops_per_char,

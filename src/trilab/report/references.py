@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from trilab.report.runs import Run, number, one_line
+from trilab.report.terms import Measure
 
 
 @dataclass(frozen=True)
@@ -14,11 +15,13 @@ class Reference:
     loss: float
     """Nats per character."""
     text: str
-    """The validation text's name."""
+    """The text's name."""
     whole_context: bool = False
     """It looks back as far as it likes, where the models see their window only."""
     window: int | None = None
     """Characters of the windows that it reads; None where they make no difference."""
+    is_source: bool = False
+    """It is the process that wrote the text."""
 
     @property
     def is_baseline(self) -> bool:
@@ -26,11 +29,19 @@ class Reference:
         return False
 
 
-def references(runs: Iterable[Run]) -> list[Reference]:
-    """Of all texts and window sizes that the runs were validated on, each once; the highest loss first."""
+# the split that a measure is of; of answers alone there are no lines
+_OF_SPLIT: dict[Measure, str] = {
+    "val_loss": "references",
+    "best_val_loss": "references",
+    "test_loss": "references_test",
+}
+
+
+def references(runs: Iterable[Run], measure: Measure) -> list[Reference]:
+    """Of all texts and window sizes that the runs have this measure on, each once; the highest loss first."""
     found: dict[Reference, None] = {}
     for run in runs:
-        data, content = run.summary.get("data"), run.summary.get("references")
+        data, content = run.summary.get("data"), run.summary.get(_OF_SPLIT.get(measure, ""))
         if not isinstance(content, dict):
             continue
         text = one_line(str(data.get("name"))) if isinstance(data, dict) else ""
@@ -39,7 +50,7 @@ def references(runs: Iterable[Run]) -> list[Reference]:
         window = size if isinstance(size, int) else None
         for name, key in (("uniform", "uniform"), ("1-gram", "unigram"), ("true source", "source")):
             if (loss := number(content.get(key))) is not None:
-                found[Reference(name, loss, text)] = None
+                found[Reference(name, loss, text, is_source=key == "source")] = None
         for key, whole in (("windowed", False), ("full", True)):
             orders = content.get(key)
             for order, value in orders.items() if isinstance(orders, dict) else ():

@@ -128,7 +128,7 @@ def _steps(row: Row) -> float | None:
 def _legend(report: Report) -> str:
     said = [
         f"Loss: {IN_WORDS[report.terms.measure]}, nats per character, mean over seeds; spread: its standard deviation",
-        "over them. *Slanted*: predictors that are not trained, on the validation text.",
+        "over them. *Slanted*: predictors that are not trained, on the same text.",
     ]
     if report.baseline:
         said += [
@@ -186,7 +186,7 @@ def pictures(report: Report) -> dict[str, str]:
     found: dict[str, Markup] = {}
     lines = chart(
         curves(report.rows, look),
-        report.references,
+        report.val_references,
         about=("curves", "Learning curves", "Validation loss over steps, mean and range over seeds."),
         x_title="step",
         zoomed=True,

@@ -77,6 +77,11 @@ class Row:
         return self.comparison.difference if self.comparison else None
 
     @cached_property
+    def answer_accuracy(self) -> float | None:
+        """Share of the validation text's answers that are guessed right, mean over seeds; None where there are none."""
+        return self._mean("answer_accuracy")
+
+    @cached_property
     def n_params(self) -> int | None:
         """Trained parameters."""
         found = self._mean("n_params")

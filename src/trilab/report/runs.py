@@ -183,6 +183,7 @@ def _read_mapping(path: Path) -> dict[str, Any] | None:
     try:
         text = read_whole(path).decode("utf-8")
         value = json.loads(text) if path.suffix == ".json" else yaml.load(text, _YamlLoader)
+        _refuse_multiplied(value, 20 * len(text) + 10_000)
         # YAML can hold what JSON cannot: dates, keys that are no strings, a mapping inside itself.
         value = json.loads(json.dumps(value, default=str))
     except FileNotFoundError:
@@ -194,6 +195,24 @@ def _read_mapping(path: Path) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise ValueError(f"{path.name} holds no keys")
     return value
+
+
+def _refuse_multiplied(value: object, most: int) -> None:
+    """YAML may name one list many times, and so lists of lists: a few lines that would be a billion when written out.
+
+    Raises:
+        ValueError: more than `most` values.
+    """
+    seen, left = 0, [value]
+    while left:
+        seen += 1
+        if seen > most:
+            raise ValueError(f"its aliases make more than {most:,} values of it")
+        match left.pop():
+            case dict() as mapping:
+                left.extend(mapping.values())
+            case list() as values:
+                left.extend(values)
 
 
 def _fault(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:

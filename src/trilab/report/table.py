@@ -36,9 +36,11 @@ CSV_COLUMNS = (
     "seconds",
 )
 
+_ANSWER_COLUMNS = ("answer_loss_mean", "answer_accuracy")  # where a row has them
+
 _HALF = 7  # cells of the drawn difference on each side of its zero line
 _BAR = f"{'better ':>{_HALF}}|{' worse':<{_HALF}}"
-_EXPENDABLE = (_BAR, "chars/s", "parameters", "spread", "± 95 %", "+- 95 %", "seeds", "verdict")
+_EXPENDABLE = (_BAR, "chars/s", "parameters", "spread", "± 95 %", "+- 95 %", "seeds", "right", "verdict")
 _COLOURS = {"better": "cyan", "worse": "magenta", "undecided": "dim"}
 _NAME_WIDTH = 18  # longer names are folded before a column is left out; with it, all columns take 100 characters
 
@@ -59,10 +61,11 @@ def csv_text(rows: Sequence[Row]) -> str:
     """The rows as CSV with a header: floats in full precision, what is not known left blank."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
+    with_answers = any(row.answer_accuracy is not None for row in rows)
+    writer.writerow((*CSV_COLUMNS, *(_ANSWER_COLUMNS if with_answers else ())))
     for row in rows:
         difference, comparison = row.difference, row.comparison
-        best, test = row.losses.get("best_val_loss"), row.losses.get("test_loss")
+        best, test, answers = (row.losses.get(measure) for measure in ("best_val_loss", "test_loss", "answer_loss"))
         writer.writerow(
             (
                 row.name,
@@ -85,6 +88,7 @@ def csv_text(rows: Sequence[Row]) -> str:
                 row.flops_per_char,
                 row.state_size,
                 row.seconds,
+                *((answers and answers.mean, row.answer_accuracy) if with_answers else ()),
             )
         )
     return out.getvalue()
@@ -170,6 +174,7 @@ def _cells(row: Row, scale: float, *, ascii_only: bool) -> dict[str, Text]:
         "seeds": Text(str(len(row.seeds))),
         "loss": Text(f"{row.headline.mean:.4f}"),
         "spread": _number(row.headline.std, ".4f"),
+        **({} if row.answer_accuracy is None else {"right": _number(row.answer_accuracy, ".1%")}),
         "difference": Text("baseline") if row.is_baseline else _number(mean, "+.4f"),
         f"{plus_minus} 95 %": _half_width(row, dagger),
         "verdict": _verdict(row),

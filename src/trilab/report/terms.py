@@ -7,13 +7,14 @@ from typing import Any, Literal
 from trilab.errors import BadInput
 from trilab.report.runs import Run, number
 
-Measure = Literal["val_loss", "best_val_loss", "test_loss"]
-MEASURES: tuple[Measure, ...] = ("val_loss", "best_val_loss", "test_loss")
+Measure = Literal["val_loss", "best_val_loss", "test_loss", "answer_loss"]
+MEASURES: tuple[Measure, ...] = ("val_loss", "best_val_loss", "test_loss", "answer_loss")
 
 IN_WORDS = {
     "val_loss": "final validation loss",
     "best_val_loss": "best validation loss",
     "test_loss": "test loss of the final weights",
+    "answer_loss": "final validation loss of the answers alone",
 }
 
 

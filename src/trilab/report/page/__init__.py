@@ -54,7 +54,7 @@ def page_html(report: "Report") -> str:
         axis=_axis(report),
         curves=chart(
             steps,
-            report.references,
+            report.val_references,
             about=("curves", "Learning curves", "Validation loss over training steps, a line a row, mean over seeds."),
             x_title="step",
             zoomed=True,

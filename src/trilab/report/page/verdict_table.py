@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from trilab.report.page import intervals
-from trilab.report.page.written import count, difference, loss, p_value, seconds, short
+from trilab.report.page.written import count, difference, loss, p_value, seconds, share, short
 from trilab.report.rows import Row
 from trilab.report.terms import MEASURES
 
@@ -97,7 +97,13 @@ _MEASURES = {
     "val_loss": Column("val_loss", "final loss", "final validation loss, mean over seeds"),
     "best_val_loss": Column("best_val_loss", "best", "best validation loss of the training, mean over seeds"),
     "test_loss": Column("test_loss", "test", "test loss of the final weights, mean over seeds"),
+    "answer_loss": Column("answer_loss", "answers", "final validation loss of the answers alone, mean over seeds"),
 }
+_ACCURACY: tuple[Column, Callable[[Row], float | None], Callable[[float], str]] = (
+    Column("answer_accuracy", "right", "share of the answers that are guessed right, mean over seeds"),
+    lambda row: row.answer_accuracy,
+    share,
+)
 _COSTS: tuple[tuple[Column, Callable[[Row], float | None], Callable[[float], str]], ...] = (
     (Column("n_params", "parameters", "trained parameters"), lambda row: row.n_params, count),
     (Column("training_flops", "FLOPs", "operations of the whole training"), lambda row: row.training_flops, short),
@@ -114,7 +120,7 @@ def table(report: "Report") -> VerdictTable:
     )
     columns = [
         (column, of, written)
-        for column, of, written in (*_COLUMNS, *losses, *_COSTS)
+        for column, of, written in (*_COLUMNS, *losses, _ACCURACY, *_COSTS)
         if column.key in ("seeds", "loss") or any(of(row) is not None for row in report.rows)
     ]
     scale = intervals.shared_axis(report.rows, report.terms.margin)

@@ -63,6 +63,11 @@ def short(amount: float) -> str:
     return f"{signless(digits)}{_PREFIXES[step] if step < len(_PREFIXES) else 'Z'}"
 
 
+def share(part: float) -> str:
+    """99.8 %."""
+    return f"{100 * part:.1f} %"
+
+
 def seconds(duration: float) -> str:
     """11.6 s, 3 min 20 s, 2 h 05 min."""
     if duration < 100:

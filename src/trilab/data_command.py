@@ -1,0 +1,196 @@
+"""`trilab data PATH`: what is in a text before anything is trained on it, and how to train on it."""
+
+import json
+import shlex
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from trilab.corpus import Corpus
+from trilab.errors import BadInput
+from trilab.terminal import harmless
+
+STRETCH = 1 << 20  # characters counted at a time
+SHOWN = 40  # characters that the table has at most at either end; JSON has all
+RARE = 10  # characters that come less often are hardly learned
+ENOUGH = 1_000_000  # characters that tell a loss to the third decimal: more of them only take time
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a text. The splits are its beginning, what follows, and its end."""
+
+    corpus: Corpus
+    counts: dict[str, NDArray[np.int64]]
+    """Split → (V,) how often each character comes in it."""
+
+    @property
+    def total(self) -> NDArray[np.int64]:
+        """(V,) how often each character comes in the whole text."""
+        total: NDArray[np.int64] = np.sum(list(self.counts.values()), axis=0)
+        return total
+
+    def only_in(self, split: str) -> str:
+        """The characters that come in this split and in no other."""
+        own = self.counts[split]
+        found = np.flatnonzero((own > 0) & (own == self.total))
+        return "".join(self.corpus.vocabulary.characters[place] for place in found)
+
+    @property
+    def odd(self) -> list[str]:
+        """What one would want to know before training, in words."""
+        found, total = self.corpus.findings, self.total
+        said: list[str] = []
+        if found:
+            said += [f"{found.files:,} files joined"] * (found.files > 1)
+            said += [f"{found.empty_files:,} of them empty, passed over"] * bool(found.empty_files)
+            said += [f"{found.marks:,} byte order marks removed"] * bool(found.marks)
+            ends = [f"{found.crlf:,} CRLF"] * bool(found.crlf) + [f"{found.cr:,} CR"] * bool(found.cr)
+            kept = "kept" if "\r" in self.corpus.vocabulary.characters else "read as LF"
+            said += [f"{' and '.join(ends)} line ends {kept}"] * bool(ends)
+            said += [f"{found.nul:,} NUL characters"] * bool(found.nul)
+            said += [f"{found.controls:,} other control characters"] * bool(found.controls)
+        for words, is_one in (
+            ("replacement characters (U+FFFD): it was read in a wrong encoding before", lambda c: c == "\ufffd"),
+            ("byte order marks inside (U+FEFF)", lambda c: c == "\ufeff"),
+            ("combining marks: --normalise nfc makes one character of two where it can", unicodedata.combining),
+            ("invisible characters that direct others", lambda c: c != "\ufeff" and unicodedata.category(c) == "Cf"),
+            ("characters of private use", lambda c: unicodedata.category(c) == "Co"),
+            (
+                f"characters that Unicode {unicodedata.unidata_version} does not have",
+                lambda c: unicodedata.category(c) == "Cn",
+            ),
+        ):
+            count = sum(int(n) for c, n in zip(self.corpus.vocabulary.characters, total, strict=True) if is_one(c))
+            said += [f"{count:,} {words}"] * bool(count)
+        if rare := int(np.count_nonzero(total < RARE)):
+            said.append(f"{rare:,} of {len(total):,} characters come fewer than {RARE} times")
+        for split in self.counts:
+            if own := self.only_in(split):
+                shown = ", ".join(f"{character!r}" for character in own[:SHOWN])
+                more = f" and {len(own) - SHOWN:,} more" if len(own) > SHOWN else ""
+                said.append(f"{len(own):,} characters come in the {split} split only: {shown}{more}")
+        return said
+
+
+def inspect(corpus: Corpus, *, val_share: float, test_share: float) -> Inspection:
+    """Count the characters of each split, as `trilab.windows.split` cuts them.
+
+    Raises:
+        BadInput: shares that leave no room for one another.
+    """
+    if not (0 < val_share < 1 and 0 <= test_share < 1 and val_share + test_share < 1):
+        raise BadInput(
+            f"--val-share {val_share} and --test-share {test_share} are not shares of one text: the first must be "
+            "above 0, the second at least 0, and both together below 1."
+        )
+    val, test, n = Fraction(str(val_share)), Fraction(str(test_share)), len(corpus)
+    ends = [int(share * n) // corpus.episode * corpus.episode for share in (1 - val - test, 1 - test)]
+    parts = {"training": (0, ends[0]), "validation": (ends[0], ends[1]), "test": (ends[1], n)}
+    if not test_share:
+        parts.pop("test")
+    return Inspection(corpus, {name: _counted(corpus, *part) for name, part in parts.items()})
+
+
+def show(
+    inspection: Inspection, overrides: Sequence[str], *, val_share: float, test_share: float, as_json: bool
+) -> None:
+    """Print it.
+
+    Args:
+        inspection: of the text.
+        overrides: key=value of the source, as typed: data=file and its own keys.
+        val_share, test_share: that it was made with.
+        as_json: an object, and nothing else.
+    """
+    command = command_for(inspection, overrides, val_share=val_share, test_share=test_share)
+    if as_json:
+        print(json.dumps(_as_json(inspection, command)))
+        return
+    corpus, console = inspection.corpus, Console(soft_wrap=True)
+    say = [f"{corpus.name}: {len(corpus):,} characters, {len(corpus.vocabulary):,} different, sha256 {corpus.sha256}"]
+    say += ["  ".join(f"{split} {int(counts.sum()):,}" for split, counts in inspection.counts.items())]
+    for line in say:
+        console.print(harmless(line), markup=False, highlight=False)
+    console.print(_table(inspection))
+    for line in [*(f"- {line}" for line in inspection.odd), "", command]:
+        console.print(harmless(line), markup=False, highlight=False)
+
+
+def command_for(inspection: Inspection, overrides: Sequence[str], *, val_share: float, test_share: float) -> str:
+    """The command line that trains on this text; of a long one, validating on no more than is of use."""
+    keys = list(overrides)
+    if val_share == 0.1 and 0.1 * len(inspection.corpus) > 2 * ENOUGH:
+        share = float(f"{ENOUGH / len(inspection.corpus):.0e}")
+        keys.append(f"data.val_share={share:g}")
+    elif val_share != 0.1:
+        keys.append(f"data.val_share={val_share}")
+    keys += [f"data.test_share={test_share}"] * bool(test_share)
+    return shlex.join(["trilab", "train", *keys])
+
+
+def _counted(corpus: Corpus, begins: int, ends: int) -> NDArray[np.int64]:
+    counts = np.zeros(len(corpus.vocabulary), dtype=np.int64)
+    for start in range(begins, ends, STRETCH):
+        counts += np.bincount(corpus.tokens[start : min(start + STRETCH, ends)], minlength=len(counts))
+    return counts
+
+
+def _table(inspection: Inspection) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("character", "code point", "name"):
+        table.add_column(column)
+    for column in ("count", *inspection.counts):
+        table.add_column(column, justify="right")
+    total = inspection.total
+    order = sorted(range(len(total)), key=lambda place: -int(total[place]))
+    shown = order if len(order) <= 2 * SHOWN else [*order[:SHOWN], None, *order[-SHOWN:]]
+    for place in shown:
+        if place is None:
+            table.add_row(f"… {len(order) - 2 * SHOWN:,} more …", "", "(--json lists all)")
+            continue
+        character = inspection.corpus.vocabulary.characters[place]
+        each = [f"{int(counts[place]):,}" for counts in inspection.counts.values()]
+        table.add_row(
+            harmless(repr(character)[1:-1]),
+            f"U+{ord(character):04X}",
+            _name(character),
+            f"{int(total[place]):,}",
+            *each,
+        )
+    return table
+
+
+def _as_json(inspection: Inspection, command: str) -> dict[str, Any]:
+    corpus = inspection.corpus
+    return {
+        "name": corpus.name,
+        "path": corpus.origin,
+        "sha256": corpus.sha256,
+        "characters": len(corpus),
+        "splits": {split: int(counts.sum()) for split, counts in inspection.counts.items()},
+        "vocabulary": [
+            {
+                "character": character,
+                "code_point": f"U+{ord(character):04X}",
+                "name": _name(character),
+                "count": int(inspection.total[place]),
+                **{split: int(counts[place]) for split, counts in inspection.counts.items()},
+            }
+            for place, character in enumerate(corpus.vocabulary.characters)
+        ],
+        "only_in": {split: inspection.only_in(split) for split in inspection.counts},
+        "odd": inspection.odd,
+        "command": command,
+    }
+
+
+def _name(character: str) -> str:
+    return unicodedata.name(character, "control character" if unicodedata.category(character) == "Cc" else "")

@@ -1,0 +1,303 @@
+"""A text file's bytes → its characters: encoding, byte order mark, line ends, composed form; what is odd about them."""
+
+import codecs
+import difflib
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from encodings.aliases import aliases
+from functools import lru_cache
+from itertools import chain
+
+from trilab.errors import BadInput
+from trilab.sources import PIECE, Source, is_compressed, pieces
+
+# Byte order marks and the codec of what follows. UTF-32 comes before UTF-16, whose little-endian mark is the beginning
+# of UTF-32's.
+MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+)
+LONGEST_MARK = 4
+
+# What a file that is not UTF-8 may be instead, the likelier first: where most of its bytes are ASCII, and elsewhere.
+OF_LATIN = ("utf-16-le", "utf-16-be", "cp1252", "latin-1")
+OF_OTHERS = ("shift_jis", "euc_jp", "euc_kr", "big5", "gb18030", "cp1251", "koi8_r", "iso8859_7", *OF_LATIN)
+LOOKED_THROUGH = 64 << 20  # bytes past a wrong one that another encoding is tried on
+
+# Encodings that Python has for other things than files.
+NO_FILES = ("idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape")
+
+
+@dataclass
+class Findings:
+    """What is odd about a text besides its characters. Filled while the text is read."""
+
+    files: int = 0
+    """How many were joined."""
+    empty_files: int = 0
+    """How many of them have no text; nothing stands for them."""
+    marks: int = 0
+    """How many of them begin with a byte order mark, which is removed."""
+    crlf: int = 0
+    """Line ends CR LF: read as LF, unless they were to be kept."""
+    cr: int = 0
+    """Line ends CR, likewise."""
+    nul: int = 0
+    """Characters U+0000; they stay in the text."""
+    controls: int = 0
+    """Other control characters but tabs and line ends; they stay too."""
+
+
+def check_encoding(name: str) -> None:
+    """Refuse what no text file is written in.
+
+    Raises:
+        BadInput: no such encoding, with those of a like name; or one of Python's that is none of characters.
+    """
+    if _text_encoding(name) is None:
+        raise BadInput(f"data.encoding={name} is no encoding of text files.{_like(name)} Leave it out for UTF-8.")
+
+
+def joined(
+    sources: Iterable[Source],
+    found: Findings,
+    *,
+    encoding: str | None,
+    keep: bool,
+    separator: str,
+    tell: Callable[[int], None],
+) -> Iterator[str]:
+    """The text of several files, one after the other.
+
+    Args:
+        sources: the files.
+        found: is filled on the way.
+        encoding: of files without a byte order mark; None: UTF-8.
+        keep: leave CRLF and CR as they are; else both become LF.
+        separator: stands between two files.
+        tell: is called with how many bytes of all files on the disk have been read.
+    Returns:
+        Chunks, none empty, of at most about `PIECE` characters, that cut neither a character nor a CRLF.
+    Raises:
+        BadInput: a file that cannot be read or unpacked, or that is not of its encoding.
+    """
+    before, begun = 0, False
+    for source in sources:
+        found.files += 1
+        empty = True
+        for chunk in line_ends(characters(source, found, encoding, _counting_from(before, tell)), found, keep=keep):
+            if empty and begun and separator:
+                yield separator
+            empty, begun = False, True
+            yield chunk
+        found.empty_files += empty
+        before += source.size
+
+
+def characters(
+    source: Source, found: Findings, encoding: str | None, tell: Callable[[int], None] = lambda done: None
+) -> Iterator[str]:
+    """The characters of one file, without its byte order mark; arguments and errors as for `joined`."""
+    parts = pieces(source, tell)
+    first = _beginning(parts)
+    mark, codec = _marked(first, encoding)
+    found.marks += bool(mark)
+    decoder = codecs.getincrementaldecoder(codec)()
+    offset = len(mark)
+    for piece in chain((first[offset:],), parts, (None,)):
+        held = len(decoder.getstate()[0])  # bytes of a character that is not yet whole
+        try:
+            text = decoder.decode(piece or b"", final=piece is None)
+        except UnicodeDecodeError as error:
+            wrong = error.object[error.start : error.end]
+            start = offset - held + error.start
+            raise BadInput(_undecodable(source, codec, encoding, mark, start, wrong, error.reason)) from None
+        if offset == 0 and encoding is None and (order := _unmarked_utf16(first)):
+            raise BadInput(
+                f"data.path={source.shown} looks like {order} without a byte order mark: every other byte is 0x00, the "
+                f"first at offset {first.index(0):,}. If it is: data.encoding={order}."
+            )
+        offset += len(piece or b"")
+        if text:
+            yield text
+
+
+def _marked(begin: bytes, encoding: str | None) -> tuple[bytes, str]:
+    """The byte order mark, b"" for none, and the codec of what follows."""
+    named = codecs.lookup(encoding or "utf-8").name
+    for mark, codec in MARKS:
+        # a text that is named as UTF-16 may begin with NUL after its mark
+        if begin.startswith(mark) and not (codec.startswith("utf-32") and named.startswith("utf-16")):
+            return mark, codec
+    return b"", named
+
+
+def _beginning(parts: Iterator[bytes]) -> bytes:
+    """Pieces until they are long enough to tell: a compressed file may begin with short ones."""
+    begin = bytearray()
+    while len(begin) < max(PIECE, LONGEST_MARK) and (piece := next(parts, b"")):
+        begin += piece
+    return bytes(begin)
+
+
+def line_ends(chunks: Iterable[str], found: Findings, *, keep: bool) -> Iterator[str]:
+    """CRLF and CR become LF, or are only counted; no CRLF is cut."""
+    held = ""
+    for chunk in chunks:
+        text = held + chunk
+        held = "\r" if text.endswith("\r") else ""
+        text = text.removesuffix("\r")
+        if "\r" in text:
+            pairs = text.count("\r\n")
+            found.crlf += pairs
+            found.cr += text.count("\r") - pairs
+            if not keep:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if text:
+            yield text
+    if held:
+        found.cr += 1
+        yield held if keep else "\n"
+
+
+def gathered(chunks: Iterable[str]) -> Iterator[str]:
+    """The same text in fewer chunks, where it comes in small ones: each costs some time by itself."""
+    parts: list[str] = []
+    size = 0
+    for chunk in chunks:
+        parts.append(chunk)
+        size += len(chunk)
+        if size >= PIECE // 2:
+            yield "".join(parts)
+            parts.clear()
+            size = 0
+    if parts:
+        yield "".join(parts)
+
+
+def composed(chunks: Iterable[str]) -> Iterator[str]:
+    """Unicode's normal form C of a text: what can be written as one character is, however it is cut into chunks.
+
+    Raises:
+        BadInput: more combining marks in a row than a chunk holds; there is no other bound to what belongs together.
+    """
+    held = ""
+    for chunk in chunks:
+        text = held + chunk
+        cut = next((place for place in range(len(text) - 1, -1, -1) if _begins_anew(text[place])), 0)
+        held = text[cut:]
+        if len(held) > PIECE:
+            raise BadInput(
+                f"data.normalise=nfc cannot be done: {len(held):,} combining marks stand in a row, which is no "
+                "text that anybody reads. Leave data.normalise out."
+            )
+        if cut:
+            yield unicodedata.normalize("NFC", text[:cut])
+    if held:
+        yield unicodedata.normalize("NFC", held)
+
+
+def _begins_anew(character: str) -> bool:
+    """Whether nothing before this character can ever be composed with it, or change places with it."""
+    return character.isascii() or (unicodedata.combining(character) == 0 and character not in _joining())
+
+
+@lru_cache(maxsize=1)
+def _joining() -> frozenset[str]:
+    """Characters that may be the second half of another one, jamo of Hangul among them."""
+    jamo = {chr(point) for point in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
+    halves = (unicodedata.decomposition(chr(point)).split() for point in range(0x20000))
+    return frozenset(jamo | {chr(int(parts[1], 16)) for parts in halves if len(parts) == 2 and "<" not in parts[0]})
+
+
+def _counting_from(before: int, tell: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda done: tell(before + done)
+
+
+def _like(name: str) -> str:
+    known = {*aliases, *aliases.values()}
+    near = difflib.get_close_matches(name.lower().replace("-", "_").replace(" ", "_"), known, n=9)
+    names = dict.fromkeys(_text_encoding(each) for each in near)
+    listed = ", ".join(found for found in names if found)
+    return f" Did you mean {listed}?" if listed else " There are utf-8, cp1252, latin-1, shift_jis, gb18030 and more."
+
+
+def _text_encoding(name: str) -> str | None:
+    """Python's own name of an encoding, None if there is none or text files are not written in it."""
+    try:
+        found = codecs.lookup(name).name
+        b"a".decode(found)
+    except UnicodeDecodeError:  # it takes more than one byte to be a character
+        pass
+    except (LookupError, ValueError):
+        return None
+    return None if found in NO_FILES else found
+
+
+def _unmarked_utf16(begin: bytes) -> str | None:
+    """The byte order of UTF-16 that passes for UTF-8: ASCII characters with a zero byte after or before each."""
+    if 0 in begin:
+        for order, zeros in (("utf-16-le", begin[1::2]), ("utf-16-be", begin[::2])):
+            if zeros.count(0) > len(begin) / 4:
+                return order
+    return None
+
+
+def _undecodable(
+    source: Source, codec: str, encoding: str | None, mark: bytes, start: int, wrong: bytes, reason: str
+) -> str:
+    what = f"byte{'s' if len(wrong) > 1 else ''} {' '.join(f'0x{byte:02X}' for byte in wrong)} at offset {start:,}"
+    what += " of what it unpacks to" if is_compressed(source) else ""
+    what += f" (line {_line(source, codec, mark, start):,}) cannot be read"
+    if mark and codec != "utf-8":
+        name = codec[:6].upper()
+        return (
+            f"data.path={source.shown} begins with the byte order mark of {name}, but {what} as that ({reason}). Save "
+            "the file again as UTF-8."
+        )
+    name = "UTF-8" if mark or encoding is None else f"{encoding} (data.encoding)"
+    begin = next(pieces(source), b"")
+    candidates = OF_LATIN if len(begin.translate(None, bytes(range(128)))) < len(begin) / 4 else OF_OTHERS
+    until = start + LOOKED_THROUGH
+    readable = [other for other in ("utf-8", *candidates) if other != codec and _reads(source, other, until)]
+    return (
+        f"data.path={source.shown} is not {name}: {what} ({reason}). Encodings that would read the file: "
+        f"{', '.join(readable)}. If it is {readable[0]}: data.encoding={readable[0]}."
+    )
+
+
+def _line(source: Source, codec: str, mark: bytes, offset: int) -> int:
+    """The line that the character at this byte is in; the first is 1."""
+    decoder = codecs.getincrementaldecoder(codec)()
+
+    def before() -> Iterator[str]:
+        begins = 0
+        for piece in pieces(source):
+            yield decoder.decode(piece[: offset - begins] if begins else piece[len(mark) : offset])
+            begins += len(piece)
+            if begins >= offset:
+                return
+
+    return 1 + sum(text.count("\n") for text in line_ends(before(), Findings(), keep=False))
+
+
+def _reads(source: Source, encoding: str, until: int) -> bool:
+    """Whether a file is text in this encoding, as far as it is looked at."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    read, spaced = 0, False
+    try:
+        for piece in pieces(source):
+            text = decoder.decode(piece)
+            spaced = spaced or " " in text or "\n" in text
+            if (read := read + len(piece)) >= until:
+                break
+        else:
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    # nearly any even number of bytes is some text in UTF-16, but only a real one has spaces or line ends in it
+    return spaced or not encoding.startswith("utf-16")

@@ -1,0 +1,274 @@
+"""Texts → corpora. A long one is prepared once: its token ids lie in a file that every later run maps into memory.
+
+Beside `<name>-<key>.tokens`, the bare ids, stands `<name>-<key>.json`, which says what they are ids of; it is written
+last. The key is made of the path and of how it is read, not of what is there: so a text need not be read to be found,
+and one that has changed takes the place of what it was.
+"""
+
+import glob
+import hashlib
+import json
+import logging
+import os
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from trilab.atomic import PARTIAL, replacing
+from trilab.corpus import Corpus
+from trilab.decoding import Findings, composed, gathered, joined
+from trilab.encoder import Encoder
+from trilab.errors import BadInput
+from trilab.sources import Source
+from trilab.vocabulary import Vocabulary
+
+IN_MEMORY = 16_000_000  # characters; a text up to this size is read in less than a second, and no file is made
+FORMAT = 1  # raised with every change to what is written
+SURELY_OLDER = 2_000_000_000  # nanoseconds: the coarsest clock of a file system
+
+log = logging.getLogger("trilab")
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is to be read, and how; see `trilab.corpora.file.read`."""
+
+    sources: list[Source]
+    encoding: str | None
+    keep: bool
+    nfc: bool
+    separator: str
+
+    def chunks(self, found: Findings, tell: Callable[[int], None] = lambda done: None) -> Iterator[str]:
+        """The characters, as `trilab.decoding.joined` gives them."""
+        text = joined(self.sources, found, encoding=self.encoding, keep=self.keep, separator=self.separator, tell=tell)
+        return gathered(composed(text) if self.nfc else text)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        return sum(source.size for source in self.sources)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What else but the sources determines the text."""
+        nfc = unicodedata.unidata_version if self.nfc else None  # what is composed grows with Unicode
+        return {"encoding": self.encoding, "keep": self.keep, "nfc": nfc, "separator": self.separator}
+
+
+def corpus_of(text: Text, *, name: str, origin: str, folder: Path) -> Corpus:
+    """Read a text, or find it prepared. Any number of processes may do so at once: one prepares it, the others wait.
+
+    Memory does not grow with the text: less than 300 MB while it is prepared, and afterwards what the system keeps of
+    the file and takes back when it needs room.
+
+    Args:
+        text: what is to be read.
+        name, origin: see `Corpus`.
+        folder: where token files are kept; made for the first text longer than `IN_MEMORY`.
+    Raises:
+        BadInput: no text in it, or one that cannot be read; the folder cannot be written to.
+    """
+    kept = _TokenFile(text, name, origin, folder)
+    if corpus := kept.load():
+        return corpus
+    began = time.time_ns()
+    found, bar = Findings(), _Bar()
+    encoder = Encoder()
+    chunks = text.chunks(found, bar)
+    for chunk in chunks:
+        encoder.add(chunk)
+        if encoder.characters > IN_MEMORY:
+            break
+    else:
+        _complete(encoder, found, text, origin)
+        return Corpus(name, origin, encoder.ids(), encoder.vocabulary, encoder.sha256, findings=found)
+    try:
+        with kept.alone():
+            if corpus := kept.load():  # another process has prepared it meanwhile
+                return corpus
+            log.info("%s is long (%s bytes): it is prepared once.", origin, f"{text.size:,}")
+            with kept.written(encoder, found, began) as file:
+                encoder.spill(file)
+                with bar.shown("Reading", text.size):
+                    for chunk in chunks:
+                        encoder.add(chunk)
+                _complete(encoder, found, text, origin)
+                with bar.shown("Numbering", encoder.characters):
+                    encoder.settle(bar)
+            seconds = (time.time_ns() - began) / 1e9
+            log.info("Prepared %s characters in %.1f s: %s.", f"{encoder.characters:,}", seconds, kept.tokens)
+            corpus = kept.load(just_written=True)
+    except OSError as error:
+        raise BadInput(
+            f"data.prepared={folder} cannot take the token ids of {origin}: {error.strerror}. Give a folder that "
+            "can be written to, on a disk with room for a byte a character or more: data.prepared=/some/folder."
+        ) from error
+    if corpus is None:
+        raise BadInput(f"{kept.tokens} was changed by somebody as soon as it was written. Set another data.prepared.")
+    return corpus
+
+
+def _complete(encoder: Encoder, found: Findings, text: Text, origin: str) -> None:
+    """Refuse what is no text, or none that holds still."""
+    if not encoder.characters:
+        raise BadInput(f"data.path={origin} is empty. Give a file with text in it.")
+    if encoder.vocabulary.characters.isspace():
+        raise BadInput(
+            f"data.path={origin} holds nothing but white space ({encoder.characters:,} characters). Give a file with "
+            "text in it."
+        )
+    for source in text.sources:
+        if source.has_changed():
+            raise BadInput(f"{source.shown} was changed while it was read. Try again when it is complete.")
+    found.nul = encoder.controls.get("\0", 0)
+    found.controls = sum(encoder.controls.values()) - found.nul
+
+
+class _TokenFile:
+    """What is prepared of one text, and what is said of it."""
+
+    def __init__(self, text: Text, name: str, origin: str, folder: Path) -> None:
+        self.text, self.name, self.origin = text, name, origin
+        self._said: set[str] = set()
+        self.sources = [[str(source.path.absolute()), source.size, source.mtime_ns] for source in text.sources]
+        made_of = json.dumps([str(Path(origin).absolute()), text.settings])
+        safe = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)[:60]
+        stem = f"{safe}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
+        self.tokens, self.notes, self.lock = (
+            folder / f"{stem}.tokens",
+            folder / f"{stem}.json",
+            folder / f".{stem}.lock",
+        )
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from preparing this text, or wait for the one that does."""
+        self.tokens.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.lock)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            log.info("Waiting for another process that prepares %s.", self.origin)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def load(self, *, just_written: bool = False) -> Corpus | None:
+        """The corpus as it was prepared; None, with a word why, where that cannot be relied on.
+
+        Args:
+            just_written: by this process, which knows that it fits the text.
+        """
+        try:
+            notes = json.loads(self.notes.read_text(encoding="utf-8"))
+            if notes["format"] != FORMAT:
+                return None
+            if not just_written and (why := self._outdated(notes)):
+                self._say(logging.INFO, f"{why}: it is read anew.")
+                return None
+            vocabulary = Vocabulary(notes["vocabulary"])
+            return Corpus(
+                self.name,
+                self.origin,
+                self._mapped(notes, vocabulary.dtype),
+                vocabulary,
+                notes["sha256"],
+                findings=Findings(**notes["findings"]),
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._say(logging.WARNING, f"{self.tokens} is damaged ({error}): the text is read anew.")
+            return None
+
+    @contextmanager
+    def written(self, encoder: Encoder, found: Findings, began: int) -> Iterator[IO[bytes]]:
+        """The file for the ids; once it is complete it takes its place, and then its notes theirs, or nothing does.
+
+        Args:
+            encoder: will have taken the whole text.
+            found: will say what was odd about it.
+            began: when reading it began, nanoseconds since 1970.
+        Raises:
+            OSError: it cannot be done.
+        """
+        for partial in self.tokens.parent.glob(f".{glob.escape(self.tokens.stem)}.*{PARTIAL}"):
+            partial.unlink(missing_ok=True)  # of one that was killed: nobody else prepares this now
+        with replacing(self.tokens) as file:
+            yield file
+        status = self.tokens.stat()
+        notes = {
+            "format": FORMAT,
+            "settings": self.text.settings,
+            "sources": self.sources,
+            "began_ns": began,
+            "sha256": encoder.sha256,
+            "characters": encoder.characters,
+            "tokens": [status.st_size, status.st_mtime_ns],
+            "findings": asdict(found),
+            "vocabulary": encoder.vocabulary.characters,
+        }
+        with replacing(self.notes) as file:
+            file.write(json.dumps(notes).encode())
+
+    def _say(self, level: int, words: str) -> None:
+        if words not in self._said:  # it is looked at again once nobody else prepares it
+            log.log(level, "%s", words)
+        self._said.add(words)
+
+    def _outdated(self, notes: dict[str, Any]) -> str | None:
+        if notes["sources"] != self.sources:
+            return f"{self.origin} has changed since it was prepared"
+        if max(source.mtime_ns for source in self.text.sources) > notes["began_ns"] - SURELY_OLDER:
+            return f"{self.origin} was written to just before it was prepared"  # a change in one tick would not show
+        return None
+
+    def _mapped(self, notes: dict[str, Any], dtype: np.dtype[np.integer]) -> NDArray[np.integer]:
+        with self.tokens.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if [status.st_size, status.st_mtime_ns] != notes["tokens"]:
+                raise ValueError("its size or time is not as noted")
+            if status.st_size != notes["characters"] * dtype.itemsize:
+                raise ValueError("its size does not fit the vocabulary")
+            # private: what asks for an array that may be written to gets one, and the file is safe
+            return np.memmap(file, dtype=dtype, mode="c").view(np.ndarray)
+
+
+class _Bar:
+    """A progress bar on a terminal's error output; nothing elsewhere. Called with how much is done."""
+
+    def __init__(self) -> None:
+        self._update: Callable[[int], None] | None = None
+
+    def __call__(self, done: int) -> None:
+        if self._update is not None:
+            self._update(done)
+
+    @contextmanager
+    def shown(self, what: str, total: int) -> Iterator[None]:
+        """Show it meanwhile."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        with ExitStack() as showing:
+            if console.is_terminal:
+                columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+                bar = showing.enter_context(Progress(*columns, TimeRemainingColumn(), console=console, transient=True))
+                task = bar.add_task(what, total=total)
+                self._update = lambda done: bar.update(task, completed=done)
+            try:
+                yield
+            finally:
+                self._update = None

@@ -1,0 +1,236 @@
+"""Where a text lies: files, folders and patterns → the files, in order; a file, also a compressed one → its bytes."""
+
+import bz2
+import glob
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from trilab.errors import BadInput
+
+PIECE = 1 << 20  # bytes read at a time
+FED = 1 << 10  # packed bytes that zstd is given at a time
+DECOMPRESSOR = 128 << 20  # bytes that a decompressor may use; what the strongest levels of xz and zstd ask for fits
+
+# How compressed files begin, whatever they are called; no UTF-8 text begins like this.
+GZIP, XZ, ZSTD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
+BZIP2 = (b"1AY&SY", b"\x17rE8P\x90")  # of its first block, or of its end; after BZh and a digit
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, as it was when it was found."""
+
+    path: Path
+    size: int
+    """Bytes on the disk."""
+    mtime_ns: int
+    """When it was last written to, nanoseconds since 1970."""
+
+    @property
+    def shown(self) -> str:
+        """The path as messages have it."""
+        return shown(str(self.path))
+
+    def has_changed(self) -> bool:
+        """Whether it is another file by now, or gone."""
+        try:
+            return _source(self.path) != self
+        except (OSError, BadInput):
+            return True
+
+
+def shown(path: str) -> str:
+    """A path as text that can be printed and kept: the same in every locale, also where its bytes are no UTF-8."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def find(path: str, *, leave_out: str) -> list[Source]:
+    """The files of a text.
+
+    Args:
+        path: a file; a folder, of which every file below is taken, but none that is hidden or in a hidden folder; or a
+            pattern with *, ?, [abc] or **. A relative one starts at the current folder, ~ is the home folder.
+        leave_out: a folder of which no file is taken.
+    Returns:
+        Sorted by path, at least one.
+    Raises:
+        BadInput: there is none, or one that cannot be read.
+    """
+    if not path:
+        raise BadInput("data.path is empty. Give a text file: data.path=notes.txt.")
+    try:
+        # the name's bytes as this locale writes them, which may not know its characters
+        place = Path(os.fsdecode(path.encode("utf-8", "surrogateescape"))).expanduser()
+        if place.is_dir():
+            files, none = (
+                list(_below(place, Path(leave_out).expanduser().absolute())),
+                "a folder with no file to read in it",
+            )
+        elif glob.has_magic(str(place)) and not place.exists():
+            files, none = (
+                list(_matching(str(place), Path(leave_out).expanduser().absolute())),
+                "a pattern that no file matches",
+            )
+        else:
+            return [_source(place)]
+        if not files:
+            raise BadInput(f"data.path={shown(path)} is {none} (from {Path.cwd()}). Give text files.")
+        return [_source(file) for file in sorted(files, key=lambda file: file.parts)]
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"data.path={shown(path)} does not exist (looked for {shown(str(Path(error.filename).absolute()))}). Give "
+            "the path of a text file; a relative one starts at the folder the command is run in."
+        ) from None
+    except PermissionError as error:
+        raise _unreadable(path if error.filename is None else str(error.filename), error) from error
+    except BadInput:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # no such home; a name that is too long; a NUL in the path
+        raise _unreadable(path, error) from error
+
+
+def pieces(source: Source, tell: Callable[[int], None] = lambda done: None) -> Iterator[bytes]:
+    """What is in a file: uncompressed, if it begins as .gz, .bz2, .xz or .zst files do.
+
+    Memory does not depend on the size of the file, or on that of what it unpacks to.
+
+    Args:
+        source: the file.
+        tell: is called with how many of its bytes on the disk have been read, after each piece.
+    Returns:
+        Pieces of `PIECE` bytes, the last shorter.
+    Raises:
+        BadInput: it cannot be read, or not be unpacked to its end.
+    """
+    unpacked = 0
+    try:
+        with source.path.open("rb") as file:
+            unpack = _unpacking(file.peek(16)[:16])
+            for piece in unpack(file) if unpack else iter(lambda: file.read(PIECE), b""):
+                unpacked += len(piece)
+                tell(file.tell())
+                yield piece
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, _Broken) as error:
+        raise _broken(source, unpacked, error) from error
+    except OSError as error:
+        if error.errno is None:  # bz2 tells of broken data in this way
+            raise _broken(source, unpacked, error) from error
+        raise _unreadable(str(source.path), error) from error
+
+
+def is_compressed(source: Source) -> bool:
+    """Whether `pieces` unpacks it."""
+    with source.path.open("rb") as file:
+        return _unpacking(file.read(16)) is not None
+
+
+class _Broken(Exception):
+    """Packed data that cannot be unpacked."""
+
+
+def _source(path: Path) -> Source:
+    status = path.stat()
+    if not path.is_file():
+        raise BadInput(f"data.path={shown(str(path))} is a pipe or a device, which cannot be read twice. Give a file.")
+    with path.open("rb"):  # whoever has no right to read it is told before anything is begun
+        pass
+    return Source(path, status.st_size, status.st_mtime_ns)
+
+
+def _below(folder: Path, leave_out: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for where, folders, files in os.walk(folder, onerror=refuse):
+        place = Path(where)
+        folders[:] = [name for name in folders if not name.startswith(".") and (place / name).absolute() != leave_out]
+        yield from (place / name for name in files if not name.startswith(".") and (place / name).is_file())
+
+
+def _matching(pattern: str, leave_out: Path) -> Iterator[Path]:
+    # Path.glob knows no absolute patterns before Python 3.13
+    for file in map(Path, glob.iglob(pattern, recursive=True)):  # noqa: PTH207
+        if file.is_file() and not file.absolute().is_relative_to(leave_out):
+            yield file
+
+
+def _unpacking(begin: bytes) -> Callable[[BinaryIO], Iterator[bytes]] | None:
+    if begin.startswith(GZIP):
+        return _ungzipped
+    if begin.startswith(b"BZh") and begin[4:10] in BZIP2:
+        return _unbzipped
+    if begin.startswith(XZ):
+        return _unxzed
+    return _unzstd if begin.startswith(ZSTD) else None
+
+
+def _ungzipped(file: BinaryIO) -> Iterator[bytes]:
+    with gzip.open(file) as unpacked:
+        yield from iter(lambda: unpacked.read(PIECE), b"")
+
+
+def _unbzipped(file: BinaryIO) -> Iterator[bytes]:
+    with bz2.open(file) as unpacked:
+        yield from iter(lambda: unpacked.read(PIECE), b"")
+
+
+def _unxzed(file: BinaryIO) -> Iterator[bytes]:
+    # lzma.open would take as much memory as the file asks for
+    packed = b""
+    while packed := packed or file.read(PIECE):
+        if not (packed := packed.lstrip(b"\0")):  # streams may be padded
+            continue
+        stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=DECOMPRESSOR)
+        while True:
+            if piece := stream.decompress(packed, PIECE):
+                yield piece
+            packed = b""
+            if stream.eof:
+                break
+            if stream.needs_input and not (packed := file.read(PIECE)):
+                raise EOFError("it ends in the middle")
+        packed = stream.unused_data
+
+
+def _unzstd(file: BinaryIO) -> Iterator[bytes]:
+    import zstandard
+
+    # Fed little at a time: four bytes may stand for 128 KiB. Its reader would be quicker, but takes a file that is cut
+    # off for a whole one.
+    packed, unpacked = b"", bytearray()
+    while packed := packed or file.read(FED):
+        frame = zstandard.ZstdDecompressor(max_window_size=DECOMPRESSOR).decompressobj()
+        while True:
+            try:
+                unpacked += frame.decompress(packed)
+            except zstandard.ZstdError as error:
+                raise _Broken(str(error)) from error
+            while len(unpacked) >= PIECE:
+                yield bytes(unpacked[:PIECE])
+                del unpacked[:PIECE]
+            if frame.eof:
+                break
+            if not (packed := file.read(FED)):
+                raise EOFError("it ends in the middle")
+        packed = frame.unused_data
+    if unpacked:
+        yield bytes(unpacked)
+
+
+def _broken(source: Source, unpacked: int, error: Exception) -> BadInput:
+    return BadInput(
+        f"data.path={source.shown} is a compressed file that cannot be unpacked past its first {unpacked:,} bytes of "
+        f"text: {str(error) or type(error).__name__}. It is damaged or cut off, or asks for more than "
+        f"{DECOMPRESSOR >> 20} MiB of memory: get it again, or unpack it yourself."
+    )
+
+
+def _unreadable(path: str, error: Exception) -> BadInput:
+    reason = getattr(error, "strerror", None) or error
+    return BadInput(f"data.path={shown(path)} cannot be read: {reason}. Give a text file you may read.")
