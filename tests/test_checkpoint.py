@@ -10,7 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trilab.checkpoint import VERSION, AtomicCheckpoints, describe, load, model_weights
+from trilab.checkpoint import VERSION, describe, load, model_weights
+from trilab.checkpoint_io import AtomicCheckpoints
 from trilab.errors import BadInput
 
 from .hostile import BOMBS, CODE, FOREIGN, Hostile, members, saved, with_pickle

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from trilab.checkpoint import load
 
@@ -105,6 +106,18 @@ def test_more_steps_are_refused_where_the_rate_depends_on_how_many_there_are(tra
     refused = train("optim=cosine", "optim.warmup_steps=0", "trainer.max_steps=4", ckpt)
     assert refused.code == 2
     assert "trainer.max_steps was 2 and is now 4" in refused.err
+
+
+def test_a_checkpoint_whose_weights_are_not_those_of_its_config_is_refused_by_name(
+    train: Train, tmp_path: Path
+) -> None:
+    first = train("agg=attention")
+    content = load(first.run / "checkpoints" / "last.ckpt")
+    content["state_dict"]["model.lm_head.weight"] = torch.zeros(11, 33)
+    torch.save(content, tmp_path / "other.ckpt")
+    refused = train("agg=attention", "trainer.max_steps=6", f"ckpt={tmp_path / 'other.ckpt'}")
+    assert refused.code == 2
+    assert "other.ckpt cannot be gone on from: its lm_head.weight has the shape (11, 33)," in refused.err
 
 
 def test_more_steps_at_a_constant_rate_end_as_if_they_had_been_asked_for_at_once(train: Train) -> None:

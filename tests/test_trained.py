@@ -1,5 +1,6 @@
 """A model from a checkpoint of whatever origin: what its config makes is what its weights are, and ours."""
 
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -225,3 +226,12 @@ def test_commands_refuse_such_files_with_one_line_and_exit_code_2(
         [line] = done.err.splitlines()
         assert str(path) in line
     assert not canary.exists()
+
+
+def test_text_is_written_without_the_seconds_that_importing_lightning_takes() -> None:
+    code = (
+        "import sys, trilab.generate_command, trilab.trained\n"
+        "print(*{'lightning', 'torchmetrics', 'wandb'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

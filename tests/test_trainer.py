@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 
 from trilab import config
-from trilab.checkpoint import AtomicCheckpoints
+from trilab.checkpoint_io import AtomicCheckpoints
 from trilab.errors import BadInput
 from trilab.sharding import Sharded
 from trilab.trainer import build_trainer

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch import nn
 
 from trilab.archive import Unreadable, look_through
-from trilab.atomic import replacing
 from trilab.errors import BadInput
 
 VERSION = 1
@@ -88,15 +87,19 @@ def model_weights(content: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {k.removeprefix("model."): v for k, v in content["state_dict"].items() if k.startswith("model.")}
 
 
-class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes beside the target, then renames: a checkpoint is whole or not there, whenever the process is killed.
+def refuse_other_weights(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
+    """Compare names, shapes and kinds of numbers, also with a model that has no values yet.
 
-    The last.ckpt before the latest stays as previous.ckpt.
+    Raises:
+        BadInput: they are not this model's; the message says which weight, as of "it".
     """
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write one file, flushed to the disk before it takes its name."""
-        path = Path(path)
-        previous = path.with_name("previous.ckpt") if path.name == "last.ckpt" else None
-        with replacing(path, previous=previous) as file:
-            torch.save(checkpoint, file)
+    kept = model.state_dict()
+    if unlike := sorted(kept.keys() ^ weights.keys()):
+        here = "has no" if unlike[0] in kept else "has"
+        raise BadInput(f"it {here} {unlike[0]!r:.100}, unlike the model of its config.")
+    for name, wanted in kept.items():
+        found = weights[name]
+        if found.shape != wanted.shape:
+            raise BadInput(f"its {name} has the shape {(*found.shape,)}, the model of its config {(*wanted.shape,)}.")
+        if found.dtype != wanted.dtype and not (found.is_floating_point() and wanted.is_floating_point()):
+            raise BadInput(f"its {name} holds {found.dtype}, the model of its config {wanted.dtype}.")

@@ -167,7 +167,7 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
     callbacks = [progress, path, *_at_the_end(config, data, window, folder, console), keep]
     with _lightning_quiet():
         trainer = build_trainer(config.trainer, optim.grad_clip, folder, [c for c in callbacks if c])
-    resume = _resumable(config, folder, data)
+    resume = _resumable(config, folder, data, learner.model)
     coverage, leak = None, None
     if path:
         try:
@@ -313,7 +313,7 @@ def _at_the_end(
     return callbacks
 
 
-def _resumable(config: Config, folder: Path, data: CharData) -> Resume | None:
+def _resumable(config: Config, folder: Path, data: CharData, model: LanguageModel) -> Resume | None:
     """The checkpoint to go on from: the latest whole one that this run left, broken off, or else the one asked for."""
     own = [] if config.force else [folder / "checkpoints" / name for name in ("last.ckpt", "previous.ckpt")]
     refused: list[str] = []
@@ -321,7 +321,7 @@ def _resumable(config: Config, folder: Path, data: CharData) -> Resume | None:
         if not path.exists():
             continue
         try:
-            found = _goes_on_from(path, config, data, own=True)
+            found = _goes_on_from(path, config, data, model, own=True)
         except BadInput as error:
             refused.append(str(error))
             continue
@@ -333,16 +333,17 @@ def _resumable(config: Config, folder: Path, data: CharData) -> Resume | None:
         return found
     if refused:
         raise BadInput(f"{' '.join(refused)} No other checkpoint of this run is there: force=true trains it anew.")
-    return _goes_on_from(Path(config.ckpt), config, data, own=False) if config.ckpt else None
+    return _goes_on_from(Path(config.ckpt), config, data, model, own=False) if config.ckpt else None
 
 
-def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> Resume:
+def _goes_on_from(path: Path, config: Config, data: CharData, model: LanguageModel, *, own: bool) -> Resume:
     """What there is to go on from in a checkpoint.
 
     Raises:
         BadInput: it is damaged, or of another run.
     """
-    content = checkpoint.load(path)["trilab"]
+    whole = checkpoint.load(path)
+    content = whole["trilab"]
     if content["vocabulary"] != data.corpus.vocabulary.characters:
         raise BadInput(
             f"ckpt={path} has another vocabulary: {len(content['vocabulary'])} characters, "
@@ -359,6 +360,10 @@ def _goes_on_from(path: Path, config: Config, data: CharData, *, own: bool) -> R
             f"ckpt={path} has done {content['step']} steps already; trainer.max_steps={config.trainer.max_steps} "
             "must be more to go on from it."
         )
+    try:
+        checkpoint.refuse_other_weights(model, checkpoint.model_weights(whole))
+    except BadInput as error:
+        raise BadInput(f"ckpt={path} cannot be gone on from: {error}") from error
     return Resume(path, content["step"], content["best"])
 
 

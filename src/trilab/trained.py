@@ -57,7 +57,9 @@ def load_trained(path: Path, *, trust: bool = False) -> Trained:
             refuse_foreign_code(own["config"], f"ckpt={file}")
         config = read(own["config"])
         _refuse_bare_layers(config, weights)
-        _refuse_other_shapes(build_on_meta(config, len(vocabulary)), weights)
+        unbuilt = build_on_meta(config, len(vocabulary))
+        checkpoint.refuse_other_weights(unbuilt, weights)
+        _refuse_large_tables(unbuilt)
         _refuse_numbers_that_are_none(weights)
         model = build_model(config, len(vocabulary))
     except BadInput as error:
@@ -96,18 +98,9 @@ def _refuse_bare_layers(config: Config, weights: Mapping[str, Tensor]) -> None:
         raise BadInput(f"model.n_layer={layers} is more than its {len(weights)} weights can be of.")
 
 
-def _refuse_other_shapes(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Compare what a config makes, still without values, with the weights; what it makes besides, with the memory."""
+def _refuse_large_tables(model: nn.Module) -> None:
+    """What a config makes beside the weights is compared with the memory, before it is made."""
     kept = model.state_dict()
-    if unlike := sorted(kept.keys() ^ weights.keys()):
-        here = "has no" if unlike[0] in kept else "has"
-        raise BadInput(f"it {here} {unlike[0]!r:.100}, unlike the model of its config.")
-    for name, wanted in kept.items():
-        found = weights[name]
-        if found.shape != wanted.shape:
-            raise BadInput(f"its {name} has the shape {(*found.shape,)}, the model of its config {(*wanted.shape,)}.")
-        if found.dtype != wanted.dtype and not (found.is_floating_point() and wanted.is_floating_point()):
-            raise BadInput(f"its {name} holds {found.dtype}, the model of its config {wanted.dtype}.")
     tables = sum(b.numel() * b.element_size() for b in model.buffers()) - sum(
         b.numel() * b.element_size() for name, b in model.named_buffers() if name in kept
     )

@@ -15,7 +15,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from trilab import config
-from trilab.checkpoint import AtomicCheckpoints
+from trilab.checkpoint_io import AtomicCheckpoints
 from trilab.errors import BadInput
 from trilab.sharding import Sharded
 
