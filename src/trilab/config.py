@@ -247,8 +247,6 @@ def _in_range(config: Config) -> None:
             )
         },
     }
-    if config.match.params is not None:
-        at_least_one["match.params"] = config.match.params
     for name, value in at_least_one.items():
         if value < 1:
             raise BadInput(f"{name}={value} must be at least 1.")
@@ -266,6 +264,8 @@ def _in_range(config: Config) -> None:
             f"trainer.checkpoint_minutes={config.trainer.checkpoint_minutes} must be above 0, or null to save by steps "
             "alone."
         )
+    if config.match.params is not None and config.match.params < 1:
+        raise BadInput(f"match.params={config.match.params} must be at least 1.")
     if config.match.flops is not None and not 0 < config.match.flops < math.inf:
         raise BadInput(f"match.flops={config.match.flops:g} must be more than 0 and finite: operations, such as 1e12.")
     if not 0 < config.report.margin < math.inf:
