@@ -153,6 +153,69 @@ def longer_storage(whole: bytes) -> bytes:
     return with_pickle(whole, pickled[:at] + b"J" + struct.pack("<i", 1 << 30) + pickled[at + 1 + length :])
 
 
+def _moved(stored: bytes, by: int) -> tuple[bytes, bytes]:
+    """A zip's members and list, as they are when they begin `by` bytes later; and its wide end, which says so."""
+    start, end = directory_of(stored), len(stored) - 22
+    body, at = bytearray(stored[:end]), start
+    count = 0
+    while at < end:
+        name, extra, comment = struct.unpack_from("<3H", body, at + 28)
+        struct.pack_into("<L", body, at + 42, struct.unpack_from("<L", body, at + 42)[0] + by)
+        at += 46 + name + extra + comment
+        count += 1
+    wide = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, end - start, start + by)
+    return bytes(body), wide
+
+
+def two_lists(whole: bytes, pickled: bytes) -> bytes:
+    """A good zip with another between its members, and the way to it in the comment of the last entry of its list.
+
+    zipfile looks 98 bytes before the end for a list with wide numbers and finds none; torch's reader follows the way.
+    """
+    contents = members(whole)
+    *first, last = contents.items()
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w") as archive:
+        for name, content in first:
+            archive.writestr(name, content)
+        gap = stored.tell()
+        other, wide = _moved(zipped({**contents, "archive/data.pkl": pickled}), gap)
+        stored.write(other + wide)
+        archive.start_dir = stored.tell()
+        archive.writestr(*last)
+        archive.filelist[-1].comment = struct.pack("<4sLQL", b"PK\6\7", 0, gap + len(other), 1)
+    return stored.getvalue()
+
+
+def twice(levels: int) -> list[Any]:
+    """A list of the same list twice, of which each is one of the same list twice, and so on."""
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found, found]
+    return found
+
+
+def in_itself() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+def nested(levels: int) -> bytes:
+    """The pickle of a checkpoint whose version is a list in a list in a list."""
+    return b"\x80\x02}" + text("trilab") + b"}" + text("version") + b"]" * levels + b"a" * (levels - 1) + b"ss."
+
+
+def text(value: str) -> bytes:
+    """As a pickle has it."""
+    return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+
+
+def in_config(whole: bytes, key: Any, value: Any) -> bytes:
+    """A checkpoint with one key more in its config."""
+    return changed(whole, lambda content: content["trilab"]["config"].update({key: value}))
+
+
 def sparse() -> torch.Tensor:
     """A sparse tensor of a gigantic shape."""
     return torch.sparse_coo_tensor(
@@ -209,6 +272,27 @@ BOMBS = [
         written(lambda whole: with_pickle(whole, b"\x80\x02(" + b"}" * ((1 << 24) - 9) + b"t.")),
     ),
     Hostile("sixty million dicts", written(lambda whole: with_pickle(whole, b"\x80\x02(" + b"}" * (60 << 20) + b"t."))),
+    Hostile(
+        "a second list of members, with a bytearray by its size",
+        written(
+            lambda whole: two_lists(whole, b"\x80\x02c__builtin__\nbytearray\nJ" + struct.pack("<i", MUCH) + b"\x85R.")
+        ),
+    ),
+    Hostile("two in two in the version", written(lambda whole: own(whole, version=twice(60)))),
+    Hostile("two in two in the config", written(lambda whole: in_config(whole, "more", twice(60)))),
+    Hostile("two in two in the best", written(lambda whole: own(whole, best={"val_loss": twice(60)}))),
+    Hostile(
+        "two in two as a key",
+        written(lambda whole: with_pickle(whole, b"\x80\x02})" + b"q\x00h\x00\x86" * 60 + b"K\x01s.")),
+    ),
+    Hostile("a list that is in itself", written(lambda whole: in_config(whole, "more", in_itself()))),
+    Hostile(
+        "a long text a thousand times",
+        written(lambda whole: in_config(whole, "more", ["long" * 100_000] * 1000)),
+    ),
+    Hostile("a list in a list fifty thousand times", written(lambda whole: with_pickle(whole, nested(50_000)))),
+    Hostile("a tuple as a key", written(lambda whole: in_config(whole, (1, 2), 1))),
+    Hostile("a key of a million characters", written(lambda whole: in_config(whole, "k" * 1_000_000, 1))),
     Hostile("a storage past its bytes", written(longer_storage)),
     Hostile("a shape past its storage", written(lambda whole: in_weights(whole, torch.zeros(1).expand(1 << 40)))),
     Hostile("a sparse tensor", written(lambda whole: in_weights(whole, sparse()))),

@@ -1,6 +1,7 @@
 """Checkpoints that stand alone; files that are none are refused, and nothing in them is executed."""
 
 import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from trilab.checkpoint import VERSION, describe, load, model_weights
 from trilab.checkpoint_io import AtomicCheckpoints
 from trilab.errors import BadInput
 
-from .hostile import BOMBS, CODE, FOREIGN, Hostile, members, saved, with_pickle
+from .hostile import BOMBS, CODE, FOREIGN, Hostile, members, saved, with_pickle, zipped
 
 
 def content(**more: Any) -> dict[str, Any]:
@@ -161,6 +162,30 @@ def test_a_list_of_numbers_that_takes_too_many_operations_is_refused(
     load(tmp_path / "x.ckpt")
     monkeypatch.setattr("trilab.archive.MOST_STEPS", 1000)
     assert "takes more than 1,000 operations" in unreadable(tmp_path / "x.ckpt")
+
+
+def test_a_version_that_is_no_number_is_shown_short(tmp_path: Path) -> None:
+    for version in (True, 1.0, ["\x1b[2J"] * 10_000, "1" * 10_000, {"a": [[[[[[[[1]]]]]]]]}):
+        torch.save({**content(), "trilab": {"version": version}}, tmp_path / "x.ckpt")
+        assert "has format version" in unreadable(tmp_path / "x.ckpt")
+
+
+def test_names_short_tuples_and_tensors_may_stand_in_two_places(tmp_path: Path) -> None:
+    tensor, name, pair = torch.arange(3.0), "a name"[:], (0.9, "a", None)
+    whole = content(more=[tensor, tensor, {name: name}, pair, pair])
+    torch.save(whole, tmp_path / "x.ckpt")
+    assert same(load(tmp_path / "x.ckpt")["more"][0], tensor)
+
+
+def test_bytes_between_members_are_refused(tmp_path: Path, whole: bytes) -> None:
+    (tmp_path / "x.ckpt").write_bytes(b"before" + zipped(members(whole)))
+    unreadable(tmp_path / "x.ckpt")
+    with zipfile.ZipFile(tmp_path / "y.ckpt", "w") as archive:
+        for name, stored in members(whole).items():
+            archive.fp.write(b"between")  # type: ignore[union-attr]
+            archive.start_dir = archive.fp.tell()  # type: ignore[union-attr, attr-defined]
+            archive.writestr(name, stored)
+    assert "bytes that belong to no member" in unreadable(tmp_path / "y.ckpt")
 
 
 def same(one: Any, other: Any) -> bool:

@@ -1,6 +1,8 @@
 """`trilab …` as a user types it."""
 
+import io
 import os
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -30,6 +32,23 @@ def test_a_command_that_is_none_exits_with_2_and_says_how_to_use_it(trilab: Trai
     done = trilab(*arguments)
     assert done.code == 2
     assert "usage: trilab" in done.err
+
+
+class CtrlC(io.RawIOBase):
+    """A standard input at which somebody presses Ctrl-C."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _: object) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
+
+def test_ctrl_c_ends_a_command_with_130_and_without_a_word(trilab: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(CtrlC())))
+    done = trilab("data", "-")
+    assert (done.code, done.out, done.err) == (130, "", "")
 
 
 def test_train_is_train_py(trilab: Train, train: Train, text: Path) -> None:

@@ -1,20 +1,23 @@
 """`trilab data` tells what is in a text, and gives a command that trains on it."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 
 from trilab.corpora.file import read
 from trilab.corpus import Corpus
-from trilab.data_command import command_for, inspect
-from trilab.override import override
+from trilab.data_command import BLOCK_SIZE, inspect, useful_share
 from trilab.windows import split
+
+from .conftest import ROOT
 
 SHARES = {"val_share": 0.1, "test_share": 0.0}
 
@@ -54,16 +57,16 @@ def test_the_splits_are_those_that_are_trained_on(shares):
 def test_characters_that_come_in_one_split_only_are_named():
     found = inspect(Corpus.of("text", "ab" * 90 + "abz" + "a" * 17, "text"), **SHARES)
     assert (found.only_in("training"), found.only_in("validation")) == ("", "z")
-    assert "1 characters come in the validation split only: 'z'" in found.odd
+    assert "1 character comes in the validation split only: 'z'" in found.odd
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"\xef\xbb\xbfab\r\ncd\r", ["1 byte order marks removed", "1 CRLF and 1 CR line ends read as LF"]),
-        (b"a\0b\x07c", ["1 NUL characters", "1 other control characters"]),
-        ("a\ufffd\ufeffb".encode(), ["1 replacement characters (U+FFFD)", "1 byte order marks inside"]),
-        ("e\u0301 \u200b\ue000\u0378".encode(), ["1 combining marks", "invisible", "private use", "does not have"]),
+        (b"\xef\xbb\xbfab\r\ncd\r", ["1 byte order mark removed", "1 CRLF and 1 CR line ends read as LF"]),
+        (b"a\0b\x07c", ["1 NUL character\n", "1 other control character\n"]),
+        ("a\ufffd\ufeffb".encode(), ["1 replacement character (U+FFFD)", "1 byte order mark inside"]),
+        ("e\u0301 \u200b\ue000\u0378".encode(), ["1 combining mark:", "1 invisible", "private use", "unknown to"]),
     ],
 )
 def test_what_is_odd_is_told(trilab, tmp_path, content, said):
@@ -77,25 +80,71 @@ def test_nothing_is_odd_about_a_plain_text(text):
     assert inspect(read(str(text)), **SHARES).odd == []
 
 
-def test_of_a_long_text_the_command_validates_on_a_small_share():
-    corpus = Corpus.of("text", "ab" * 50, "text")
-    found = inspect(corpus, **SHARES)
-    assert "val_share" not in command_for(found, ["data=file"], **SHARES)
-    object.__setattr__(corpus, "tokens", corpus.tokens.repeat(10_000_00))
-    assert "data.val_share=0.01" in command_for(found, ["data=file"], **SHARES)
-    assert "data.val_share=0.2" in command_for(found, ["data=file"], val_share=0.2, test_share=0.0)
+def test_of_a_long_text_the_splits_and_the_command_validate_on_a_small_share(trilab, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("ab" * 15_500_000)
+    os.utime(path, (0, 0))
+    found = json.loads(trilab("data", path, "--json").out)
+    assert found["splits"] == {"training": 30_070_000, "validation": 930_000}
+    assert found["command"].endswith("data.val_share=0.03")
+    found = json.loads(trilab("data", path, "--json", "--val-share", "0.1").out)
+    assert found["splits"] == {"training": 27_900_000, "validation": 3_100_000}
+    assert "val_share" not in found["command"]
 
 
-VALUES = [
-    *("notes.txt", "my notes.txt", "it's", 'say "hi"', "a,b", "a=b", "(a)", "[a]*.txt", "{a}", "$HOME", "${seed}"),
-    *("漢🙂", "a\\", 'a\\"b', "123", "1e5", "null", "True", "~/x", "C:\\x y\\", "#", "a;b", "", " "),
-]
+def test_of_a_short_text_a_tenth_is_validated_on(trilab, text):
+    assert "val_share" not in trilab("data", text).out
+    assert useful_share(read(str(text))) == 0.1
 
 
-@pytest.mark.parametrize("value", VALUES)
-def test_any_path_passes_through_hydras_grammar(value):
-    parsed = OverridesParser.create().parse_override(override("data.path", value)).value()
-    assert OmegaConf.create({"path": parsed}).path == value
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("aaaa" * 100, "one character over and over"),
+        ("abc", "the training split has 2 characters, and data.block_size=8 needs 9"),
+        ("ab" * 10, "the validation split has 2 characters, and data.block_size=8 needs 9"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_told(trilab, tmp_path, content, why):
+    (tmp_path / "short.txt").write_text(content)
+    assert why in trilab("data", tmp_path / "short.txt").out
+
+
+def test_the_window_that_is_spoken_of_is_that_of_a_run_that_sets_none():
+    assert (
+        yaml.safe_load((ROOT / "conf" / "train.yaml").read_text(encoding="utf-8"))["data"]["block_size"] == BLOCK_SIZE
+    )
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+@pytest.mark.parametrize("name", ["été 漢字.txt".encode(), b"caf\xe9 $x.txt", b"plain.txt"])
+def test_the_command_names_the_file_by_its_own_bytes_in_every_locale(tmp_path, name, locale):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("some words\n" * 100)
+    environment = os.environ | {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    words = [sys.executable, "-m", "trilab.cli", "data", name]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    [word] = [w for w in shlex.split(os.fsdecode(done.stdout.splitlines()[-1])) if w.startswith("data.path=")]
+    parsed = OverridesParser.create().parse_override(word).value()
+    assert os.fsencode(str(parsed)) == name
+
+
+def test_nobody_has_to_read_all_of_it(tmp_path):
+    (tmp_path / "text.txt").write_text("".join(map(chr, range(0x4E00, 0x5000))), encoding="utf-8")
+    for flags in ([], ["--json"]):
+        words = [sys.executable, "-m", "trilab.cli", "data", str(tmp_path / "text.txt"), *flags]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as telling:
+            assert telling.stdout is not None
+            assert telling.stderr is not None
+            telling.stdout.close()
+            assert telling.stderr.read() == b""
+        assert telling.returncode == 141
+
+
+def test_words_about_the_reading_are_beside_what_is_told(trilab, tmp_path):
+    (tmp_path / "odd.txt").write_bytes(b"a\0bc" * 100)
+    done = trilab("data", tmp_path / "odd.txt")
+    assert "which stay in the text" in done.err
+    assert "which stay in the text" not in done.out
 
 
 @pytest.mark.slow

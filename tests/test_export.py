@@ -287,6 +287,8 @@ def test_the_command_exports_a_run_into_its_own_folder_and_prints_where(
     ]
     last = trilab("export", run / "checkpoints" / "last.ckpt")
     assert last.out == f"{run / 'export' / 'last-safetensors'}\n"
+    empty = trilab("export", run, "--out", "")
+    assert (empty.code, empty.err) == (2, "--out is empty: give a folder to make, or leave it out.\n")
     again = trilab("export", run)
     assert again.code == 2
     assert len(again.err.splitlines()) == 1

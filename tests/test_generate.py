@@ -1,6 +1,7 @@
 """Tokens from a model: lengths, the look back, one step a character, repeatability."""
 
 import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -162,6 +163,19 @@ def test_what_writing_holds_does_not_grow_with_the_text(model: LanguageModel) ->
             next(following)
         counts.append(held())
     assert len(set(counts)) == 1
+
+
+@pytest.mark.parametrize("unbounded", [False, True])
+def test_a_long_prompt_takes_no_memory_beside_itself(unbounded: bool) -> None:
+    model = LanguageModel(V, T, CumsumMean, n_embd=16, positions=False).eval()
+    peaks = []
+    for time in (2 * T, 2_000):
+        tokens = prompt(1, time)
+        tracemalloc.start()
+        next(stream(model, tokens, generator=draws(), unbounded=unbounded))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 20_000  # bytes; a tensor for each character would be 176,000
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +61,12 @@ def run(place: Path) -> Path:
 def wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose vocabulary commands terminals, and writes in no single locale."""
     return trained(tmp_path_factory.mktemp("wild"), "\x1b[31mé漢🙂a\x07b\n" * 200)
+
+
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a text that was normalised."""
+    return trained(tmp_path_factory.mktemp("composed"), "aé\nbé c\n" * 200, "data.normalise=nfc")
 
 
 def test_the_prompt_is_followed_by_as_many_characters_as_asked_for(trilab: Command, run: Path) -> None:
@@ -156,6 +164,34 @@ def test_huge_numbers_are_numbers(trilab: Command, run: Path) -> None:
     )
     assert done.code == 0
     assert done.out.endswith("\n\n")
+
+
+def test_a_run_that_was_stopped_before_its_first_validation_writes_by_its_last_checkpoint(
+    trilab: Command, run: Path, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    (begun / "checkpoints").mkdir(parents=True)
+    shutil.copy(run / "checkpoints" / "last.ckpt", begun / "checkpoints")
+    options = ("--tokens", "20", "--json")
+    done = trilab("generate", begun, *options)
+    assert (done.code, done.out) == (0, trilab("generate", begun / "checkpoints" / "last.ckpt", *options).out)
+    assert done.err == f"{begun} has no best.ckpt, since it has not been validated yet: last.ckpt is taken.\n"
+    exported = trilab("export", begun)
+    assert exported.out == f"{begun / 'export' / 'last-safetensors'}\n"  # leaves room for that of best.ckpt
+    assert exported.err == done.err
+
+
+def test_a_stop_is_read_as_the_text_was(trilab: Command, run: Path, composed: Path) -> None:
+    def written(run: Path, stop: str) -> dict[str, Any]:
+        done = trilab("generate", run, "--stop", stop, "--tokens", "2000", "--json")
+        assert done.code == 0, done.err
+        told: dict[str, Any] = json.loads(done.out)
+        return told
+
+    assert written(run, "\r\n") == written(run, "\n")
+    assert written(run, "\r\n")["stop"] == "\n"
+    assert written(composed, "e\N{COMBINING ACUTE ACCENT}") == written(composed, "é")
+    assert written(composed, "é")["text"].endswith("é")
 
 
 def test_what_is_no_run_says_what_a_run_has(trilab: Command, run: Path, tmp_path: Path) -> None:

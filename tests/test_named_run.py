@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trilab.errors import BadInput
-from trilab.named_run import find_run
+from trilab.named_run import checkpoint_of, find_run
 
 
 @pytest.fixture
@@ -56,6 +56,13 @@ def test_a_folder_and_a_checkpoint_are_themselves(outputs: Path) -> None:
         "me/trilab/runs/cccccccc",
         "https://wandb.ai/me/trilab/runs/cccccccc?nw=x",
         "https://wandb.ai/me/trilab/runs/cccccccc/",
+        "https://wandb.ai/me/trilab/runs/cccccccc/overview",
+        "https://wandb.ai/me/trilab/runs/cccccccc/files/checkpoints?nw=x#top",
+        "https://wandb.ai/me/runs/runs/cccccccc/logs/",
+        "wandb.ai/me/trilab/runs/cccccccc?nw=x",
+        "me/trilab/cccccccc/",
+        "/me/trilab/runs/cccccccc/overview/",
+        "me/runs/cccccccc",
     ],
 )
 def test_what_wandb_calls_a_run_is_found_by_the_id_of_any_of_its_parts(outputs: Path, name: str) -> None:
@@ -68,6 +75,28 @@ def test_a_path_that_is_there_is_no_name_on_wandb(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "aaaaaaaa" / "checkpoints").mkdir(parents=True)
     assert find_run("aaaaaaaa", outputs) == Path("aaaaaaaa")
+
+
+@pytest.mark.parametrize("name", ["me/trilab/runs", "?", "https://", "http://[", "runs/", "#/runs/cccccccc"])
+def test_what_has_no_id_in_it_is_refused_as_any_unknown_name(outputs: Path, name: str) -> None:
+    assert f"{name}: there is no such file or folder" in refusal(name, outputs)
+
+
+def test_of_a_run_the_best_checkpoint_is_meant_or_the_latest_where_none_was_validated(
+    outputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = outputs / "part03" / "none-seed0-11111111"
+    best, last = run / "checkpoints" / "best.ckpt", run / "checkpoints" / "last.ckpt"
+    last.write_bytes(b"")
+    assert checkpoint_of(run) == best
+    assert checkpoint_of(last) == last
+    assert capsys.readouterr() == ("", "")
+    best.unlink()
+    assert checkpoint_of(run) == last
+    said = f"{run} has no best.ckpt, since it has not been validated yet: last.ckpt is taken.\n"
+    assert capsys.readouterr() == ("", said)
+    last.unlink()
+    assert checkpoint_of(run) == best  # which is then told to be missing
 
 
 def test_an_experiment_lists_its_runs_and_a_folder_of_experiments_lists_these(outputs: Path) -> None:

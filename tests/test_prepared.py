@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,16 @@ def read(source: Path, folder: Path) -> Corpus:
 def only(folder: Path, kind: str) -> Path:
     (found,) = folder.glob(f"*.{kind}")
     return found
+
+
+def notes_of(folder: Path) -> dict[str, Any]:
+    notes: dict[str, Any] = json.loads(only(folder, "json").read_text())["notes"]
+    return notes
+
+
+def note(folder: Path, **other: object) -> None:
+    """Other notes, as if they had been written."""
+    only(folder, "json").write_bytes(prepared.sealed(notes_of(folder) | other))
 
 
 @pytest.fixture
@@ -117,13 +128,35 @@ def test_a_changed_text_is_prepared_anew_in_its_place_and_told(source, folder, s
 
 
 def test_a_change_that_keeps_size_and_time_is_noticed_where_the_clock_could_not_show_it(source, folder, said):
-    write(source, TEXT, age=0)
     read(source, folder)
-    status = source.stat()
+    began = notes_of(folder)["began_ns"] + 1_000_000_000
     source.write_bytes(TEXT.replace("words", "sword").encode())
-    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.utime(source, ns=(began, began))
+    with_its_time = [[path, size, began] for path, size, _ in notes_of(folder)["sources"]]
+    note(folder, sources=with_its_time)  # as if it had been there when it was prepared
+    said()
     assert read(source, folder).text == TEXT.replace("words", "sword")
-    assert "written to just before it was prepared" in said()
+    assert "written to just when it was prepared" in said()
+
+
+def test_a_text_that_was_just_written_is_read_once_its_clock_has_ticked(source, folder, said, monkeypatch):
+    monkeypatch.setattr(prepared, "SURELY_OLDER", 700_000_000)
+    write(source, TEXT, age=0)
+    written = source.stat().st_mtime_ns
+    read(source, folder)
+    assert "was written to just now: it is read in 0." in said()
+    assert notes_of(folder)["began_ns"] >= written + 700_000_000
+    assert read(source, folder).text == TEXT
+    assert not said()
+
+
+@pytest.mark.parametrize("ahead", [1000, 100_000_000])
+def test_a_text_from_the_future_is_prepared_once(source, folder, said, ahead):
+    write(source, TEXT, age=-ahead)
+    read(source, folder)
+    assert "Prepared" in said()
+    assert read(source, folder).text == TEXT
+    assert not said()
 
 
 def test_a_text_that_is_read_in_another_way_is_another_one(source, folder):
@@ -144,15 +177,14 @@ def test_one_file_more_in_a_folder_is_noticed(tmp_path, folder, long):
 def test_a_text_longer_than_4_gib_is_read_at_every_place(source, folder):
     """Its token file is made longer by a hole, which needs no room on the disk."""
     read(source, folder)
-    tokens, notes = only(folder, "tokens"), only(folder, "json")
+    tokens = only(folder, "tokens")
     begin = tokens.read_bytes()
     length = (1 << 32) + 5_000
     with tokens.open("r+b") as stream:
         stream.seek(length - len(begin))
         stream.write(begin)
     status = tokens.stat()
-    said = json.loads(notes.read_text()) | {"characters": length, "tokens": [length, status.st_mtime_ns]}
-    notes.write_text(json.dumps(said))
+    note(folder, characters=length, tokens=[length, status.st_mtime_ns])
     corpus = read(source, folder)
     assert len(corpus) == length
     data = CharData(
@@ -199,17 +231,49 @@ def test_what_is_damaged_is_prepared_anew(source, folder, which, kind):
 
 
 @pytest.mark.parametrize(
-    "notes", ["[]", "{}", "null", '{"format": 1}', '{"format": 999}', "\ud800", '{"format": 1, "sources": 5}']
+    "notes",
+    [
+        *("[]", "{}", "null", '{"format": 1}', '{"format": 999}', "\ud800", '{"format": 2, "notes": 5}'),
+        *('{"format": 2, "notes": 5, "sha256": 5}', "[" * 100_000, '{"format": 2, "notes": ' + "[" * 100_000),
+    ],
 )
 def test_foreign_notes_are_replaced(source, folder, notes):
     read(source, folder)
     only(folder, "json").write_bytes(notes.encode("utf-8", "surrogatepass"))
     assert read(source, folder).text == TEXT
-    assert json.loads(only(folder, "json").read_text())["characters"] == len(TEXT)
+    assert notes_of(folder)["characters"] == len(TEXT)
+
+
+@pytest.mark.parametrize("step", [37, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_byte_of_the_notes_can_change_without_being_noticed(source, folder, monkeypatch, step):
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # a thousand texts are prepared, which no disk need hold
+    right = read(source, folder)
+    notes = only(folder, "json")
+    content = notes.read_bytes()
+    for place in range(0, len(content), step):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        notes.write_bytes(changed)
+        corpus = read(source, folder)
+        assert (corpus.text, corpus.sha256, corpus.vocabulary) == (TEXT, right.sha256, right.vocabulary)
+        assert corpus.findings == right.findings
+
+
+@pytest.mark.parametrize(
+    "other", [{"vocabulary": "ab"}, {"vocabulary": ""}, {"vocabulary": 5}, {"findings": {"nul": "x"}}, {"sha256": "x"}]
+)
+def test_what_somebody_else_has_written_into_the_notes_is_not_believed(source, folder, other, said):
+    right = read(source, folder)
+    content = json.loads(only(folder, "json").read_text())
+    content["notes"] |= other
+    only(folder, "json").write_text(json.dumps(content))
+    assert read(source, folder).sha256 == right.sha256
+    assert "is damaged (its notes are not as they were written)" in said()
 
 
 def test_a_text_in_which_something_is_wrong_at_the_end_leaves_nothing(source, folder):
     source.write_bytes(TEXT.encode() + b"\xff")
+    os.utime(source, (0, 0))
     with pytest.raises(BadInput, match="byte 0xFF"):
         read(source, folder)
     assert not [path for path in folder.iterdir() if path.suffix != ".lock"]
@@ -260,6 +324,15 @@ def test_processes_that_come_at_once_do_no_harm(source, folder):
     assert {out.splitlines()[-1] for out, _ in said} == {read(source, folder).sha256}
     assert sum("is prepared once" in out for out, _ in said) == 1
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".lock", ".tokens"]
+
+
+def test_of_processes_that_come_for_a_text_just_written_one_prepares_it(source, folder):
+    write(source, TEXT, age=-0.5)
+    program = PROGRAM.replace("print", "prepared.SURELY_OLDER = 1_000_000_000\nprint")
+    together = [process(source, folder, program=program) for _ in range(3)]
+    said = [one.communicate(timeout=60)[0] for one in together]
+    assert sum("Prepared" in out for out in said) == 1
+    assert {out.splitlines()[-1] for out in said} == {read(source, folder).sha256}
 
 
 STOPPING = """

@@ -104,13 +104,8 @@ def test_no_secret_is_in_any_file_or_shown(repository: Path, text: Path, argumen
     assert list((repository / "outputs" / "wandb").glob("offline-run-*/*.wandb"))  # W&B's own files were among them
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        f"http://user:{SECRET}a@127.0.0.1:9",
-        pytest.param(f"http://user:{SECRET}/a@127.0.0.1:9", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("address", [f"http://user:{SECRET}a@127.0.0.1:9", f"http://user:{SECRET}/a@127.0.0.1:9"])
 def test_a_password_in_the_address_of_a_wandb_server_is_not_repeated_where_it_cannot_be_reached(
     repository: Path, text: Path, address: str
 ) -> None:

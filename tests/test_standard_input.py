@@ -1,6 +1,8 @@
 """data.path=-: the standard input is read once, and is a file from then on."""
 
+import fcntl
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -55,10 +57,51 @@ def test_a_command_line_that_does_not_name_it_stays_and_nothing_is_read(typed):
     assert sys.stdin.read() == TEXT
 
 
-def test_one_of_several_processes_does_not_take_it_from_the_others(typed, monkeypatch):
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "SLURM_NTASKS"])
+def test_one_of_several_processes_does_not_take_it_from_the_others(typed, monkeypatch, name):
     monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv(name, "1")
+    assert in_its_place(["data.path=-"])[0].startswith("data.path=data/prepared/stdin-")
+    monkeypatch.setenv(name, "2")
     with pytest.raises(BadInput, match="only one of several processes"):
         in_its_place(["data.path=-"])
+
+
+def test_where_it_is_closed_or_empty_nothing_is_kept(typed, monkeypatch):
+    typed(b"")
+    with pytest.raises(BadInput, match="which is empty"):
+        keep(Path("a"))
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(BadInput, match="which is closed"):
+        keep(Path("a"))
+    assert not list(Path("a").iterdir())
+
+
+def test_what_somebody_has_edited_is_not_taken_for_what_is_typed(typed):
+    kept = keep(Path("a"))
+    kept.write_text("edited")
+    typed(TEXT.encode())
+    assert keep(Path("a")) == kept
+    assert kept.read_text(encoding="utf-8") == TEXT
+
+
+def test_others_may_read_it_as_any_file(typed):
+    Path("any").touch()
+    assert keep(Path("a")).stat().st_mode == Path("any").stat().st_mode
+
+
+def test_what_a_process_that_was_killed_has_left_is_removed_and_what_is_being_read_is_not(typed):
+    Path("a").mkdir()
+    left, read, new = (Path("a", f".stdin.{name}.partial") for name in ("left", "read", "new"))
+    for path in (left, read, new):
+        path.touch()
+    for path in (left, read):
+        os.utime(path, (0, 0))
+    with read.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        kept = keep(Path("a"))
+        assert sorted(Path("a").iterdir()) == sorted([read, new, kept])
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(typed):

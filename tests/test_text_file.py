@@ -65,6 +65,12 @@ def test_a_pipe_is_read_to_its_end_and_a_minus_is_the_standard_input(
     assert read_text_file("-", "--prompt-file") == "né"
 
 
+def test_a_standard_input_that_is_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(BadInput, match="--loss - is the standard input, which is closed"):
+        read_text_file("-", "--loss")
+
+
 def test_arguments_are_the_same_in_a_locale_without_utf_8() -> None:
     code = "import sys; from trilab.text_file import argument; print(ascii(argument(sys.argv[1])), end='')"
     said = [

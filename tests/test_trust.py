@@ -38,6 +38,14 @@ def test_a_function_that_gives_no_text_is_refused_in_the_place_of_a_source(path:
         refuse_foreign_code({"data": {"_target_": path}}, "config.yaml")
 
 
+def test_a_key_is_shown_short_and_without_commanding_the_terminal() -> None:
+    with pytest.raises(BadInput) as caught:
+        refuse_foreign_code({"\x1b]0;mine\x07" + "k" * 3000: {"_target_": "os.system"}}, "config.yaml")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+    assert str(caught.value).endswith("add --trust.")
+
+
 def test_reproduce_imports_nothing_that_a_config_from_elsewhere_names_unless_it_is_trusted(
     tmp_path: Path, train: Callable[..., Outcome], trilab: Callable[..., Outcome]
 ) -> None:

@@ -11,7 +11,7 @@ import pickletools
 import re
 import struct
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -20,6 +20,9 @@ from typing import IO, Any
 MOST_DIRECTORY = 1 << 24  # bytes of the list of members; an entry takes about 70
 MOST_PICKLED = 1 << 24  # bytes; a tensor takes about 130 of them
 MOST_STEPS = 2_000_000  # operations of the pickle; a tensor takes about 40, and each may make an object of 64 bytes
+MOST_REPEATED = 1 << 24  # characters that stand once in a pickle and are meant again
+MOST_LEVELS = 100  # of lists in lists; what walks them without end runs out of stack at about 1000
+MOST_KEY = 1000  # characters of a key; a weight's name takes about 50
 
 ITEM_BYTES = {
     f"{kind}Storage": size
@@ -36,7 +39,8 @@ ITEM_BYTES = {
 _MEMBER = re.compile(r"data\.pkl|data/\d+|version|byteorder|\.[a-z_]+|\.data/[a-z_]+")  # in the archive's own folder
 _END = struct.Struct("<4s4H2LH")  # what a zip ends with: mark, disks, entries, directory's size and offset, comment
 _END_64 = struct.Struct("<4sQ2H2L4Q")  # the same with wide numbers, before it
-_LOCATOR_64 = 20  # bytes between the two
+_LOCATOR_64 = struct.Struct("<4sLQL")  # between the two: mark, disk, offset of the one with wide numbers, disks
+_AFTER_MEMBER = (0, 16, 24)  # bytes: none, or a member's sum and sizes once more
 _LOCAL = struct.Struct("<4s5H3L2H")  # what stands before a member; the last two: length of its name, and of the rest
 
 
@@ -76,8 +80,9 @@ def look_through(path: Path) -> None:
     none: they are read through, a piece at a time, for their sums.
 
     Raises:
-        Unreadable: compressed, overlapping, oddly named or damaged members; a pickle that calls anything but a tensor's
-            construction; a tensor that is more than its bytes.
+        Unreadable: compressed, overlapping, oddly named or damaged members, bytes between them, two lists of them; a
+            pickle that calls anything but a tensor's construction, holds a list in two places, or in a hundred others;
+            a tensor that is more than its bytes.
         OSError, zipfile.BadZipFile, EOFError, ValueError, …: what the readers of broken files raise.
     """
     with path.open("rb") as file:
@@ -97,18 +102,25 @@ def look_through(path: Path) -> None:
 
 
 def _refuse_long_directory(file: IO[bytes]) -> None:
-    """Before zipfile makes an object of each entry."""
+    """Before zipfile makes an object of each entry; and where two readers could find two different lists."""
     size = file.seek(0, os.SEEK_END)
-    tail = _END_64.size + _LOCATOR_64 + _END.size
-    file.seek(max(0, size - tail))
-    end = file.read(tail)
+    wide = _END_64.size + _LOCATOR_64.size + _END.size
+    file.seek(max(0, size - wide))
+    end = file.read(wide)
     if len(end) < _END.size or not end[-_END.size :].startswith(b"PK\5\6"):
         raise Unreadable("does not end as a file of torch.save does: it was cut off, or is of another kind")
-    lengths = [_END.unpack(end[-_END.size :])[5]]
-    if end.startswith(b"PK\6\6") and len(end) == tail:
-        lengths.append(_END_64.unpack(end[: _END_64.size])[8])
-    if max(lengths) > MOST_DIRECTORY:
-        raise Unreadable(f"lists members in {max(lengths):,} bytes; more than {MOST_DIRECTORY:,} are not read")
+    *_, length, begins, comment = _END.unpack(end[-_END.size :])
+    ends = size - _END.size
+    if end[-_END.size - _LOCATOR_64.size :].startswith(b"PK\6\7"):
+        ends = size - wide
+        _, _, at, _ = _LOCATOR_64.unpack(end[_END_64.size : -_END.size])
+        if at != ends or not end.startswith(b"PK\6\6"):
+            raise Unreadable("has two lists of members")
+        *_, length, begins = _END_64.unpack(end[: _END_64.size])
+    if length > MOST_DIRECTORY:
+        raise Unreadable(f"lists members in {length:,} bytes; more than {MOST_DIRECTORY:,} are not read")
+    if begins + length != ends or comment:
+        raise Unreadable("has a list of members that is not where torch.save writes it")
 
 
 def _refuse_odd_members(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
@@ -123,17 +135,23 @@ def _refuse_odd_members(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
             raise Unreadable(f"has a member that torch.save does not write, {info.filename!r:.100}")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise Unreadable(f"has a compressed member, {info.filename!r:.100}, and trilab compresses none")
+        if info.comment or (info.extra and archive.start_dir < zipfile.ZIP64_LIMIT):
+            raise Unreadable(f"says more of a member than torch.save does, {info.filename!r:.100}")
         if info.header_offset < free:
             raise Unreadable(f"has members that overlap: {info.filename!r:.100}")
+        if info.header_offset - free not in (_AFTER_MEMBER if free else (0,)):
+            raise Unreadable(f"has bytes that belong to no member, before {info.filename!r:.100}")
         file.seek(info.header_offset)
         *_, name, rest = _LOCAL.unpack(file.read(_LOCAL.size))
         free = info.header_offset + _LOCAL.size + name + rest + info.file_size
     if free > archive.start_dir:
         raise Unreadable("has members that overlap their list")
+    if archive.start_dir - free not in _AFTER_MEMBER:
+        raise Unreadable("has bytes that belong to no member, before their list")
 
 
 def _refuse_all_but_tensors(pickled: bytes, sizes: Mapping[str, int]) -> None:
-    """Go through a pickle as its reader would, with stand-ins for tensors and with keys only in dicts.
+    """Go through a pickle as its reader would, with stand-ins for tensors.
 
     Args:
         pickled: data.pkl.
@@ -142,12 +160,15 @@ def _refuse_all_but_tensors(pickled: bytes, sizes: Mapping[str, int]) -> None:
     stack: list[Any] = []
     marks: list[list[Any]] = []
     memo: dict[Any, Any] = {}
+    repeated = 0
     for step, (operation, argument, _) in enumerate(pickletools.genops(pickled)):
         if step >= MOST_STEPS:
             raise Unreadable(f"takes more than {MOST_STEPS:,} operations to read")
         match operation.name:
-            case "PROTO" | "STOP":
+            case "PROTO":
                 pass
+            case "STOP":
+                _refuse_deep(stack[-1])
             case (
                 "NONE" | "NEWTRUE" | "NEWFALSE" | "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT" | "BINUNICODE"
             ):
@@ -168,22 +189,25 @@ def _refuse_all_but_tensors(pickled: bytes, sizes: Mapping[str, int]) -> None:
                 items, stack = stack, marks.pop()
                 stack.append(tuple(items))
             case "APPENDS":
-                stack = marks.pop()
-                _fill(stack[-1], list, ())
+                items, stack = stack, marks.pop()
+                _extend(stack[-1], items)
             case "APPEND":
-                del stack[-1:]
-                _fill(stack[-1], list, ())
+                item = stack.pop()
+                _extend(stack[-1], [item])
             case "SETITEMS":
                 items, stack = stack, marks.pop()
-                _fill(stack[-1], dict, items[::2])
+                _update(stack[-1], items)
             case "SETITEM":
-                key = stack[-2]
+                items = stack[-2:]
                 del stack[-2:]
-                _fill(stack[-1], dict, (key,))
+                _update(stack[-1], items)
             case "BINPUT" | "LONG_BINPUT":
                 memo[argument] = stack[-1]
             case "BINGET" | "LONG_BINGET":
                 stack.append(memo[argument])
+                repeated += _length_again(memo[argument])
+                if repeated > MOST_REPEATED:
+                    raise Unreadable(f"means more than {MOST_REPEATED:,} characters again")
             case "GLOBAL":
                 stack.append(_named(str(argument)))
             case "BINPERSID":
@@ -195,15 +219,54 @@ def _refuse_all_but_tensors(pickled: bytes, sizes: Mapping[str, int]) -> None:
                 state = stack.pop()
                 if not (type(stack[-1]) is _OrderedDict and type(state) is dict and state.keys() <= {"_metadata"}):
                     raise Unreadable("holds code: it sets what is inside an object")
+                _refuse_deep(state)
             case other:
                 raise Unreadable(f"is pickled with {other}, which trilab does not use")
 
 
-def _fill(target: Any, kind: type, keys: Iterable[Any]) -> None:
-    if not isinstance(target, kind):
-        raise Unreadable(f"holds code: it fills something else than a {kind.__name__}")
-    if isinstance(target, dict):
-        target.update(dict.fromkeys(keys))
+def _extend(target: Any, items: list[Any]) -> None:
+    if not isinstance(target, list):
+        raise Unreadable("holds code: it fills something else than a list")
+    target.extend(items)
+
+
+def _update(target: Any, items: list[Any]) -> None:
+    if not isinstance(target, dict):
+        raise Unreadable("holds code: it fills something else than a dict")
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        if not (key is None or isinstance(key, str | int | float)) or (isinstance(key, str) and len(key) > MOST_KEY):
+            raise Unreadable(f"has a key that is no name and no number, or of more than {MOST_KEY:,} characters")
+        target[key] = value
+
+
+def _length_again(thing: Any) -> int:
+    """Characters, about, of what stands once in the pickle and is meant again.
+
+    Lists and dicts are not: two in two, sixty times, would take for ever to go through.
+    """
+    match thing:
+        case str():
+            return len(thing)
+        case _Called() | _StorageKind() | _Tensor():
+            return 1
+        case tuple() if not any(isinstance(item, tuple | list | dict) for item in thing):
+            return 1 + sum(_length_again(item) if isinstance(item, str) else 1 for item in thing)
+    raise Unreadable("holds one thing in two places")
+
+
+def _refuse_deep(whole: Any) -> None:
+    level = [whole]
+    for _ in range(MOST_LEVELS):
+        inside: list[Any] = []
+        for thing in level:
+            if isinstance(thing, dict):
+                inside += thing.values()
+            elif isinstance(thing, list | tuple):
+                inside += thing
+        level = inside
+        if not level:
+            return
+    raise Unreadable(f"holds lists in lists, more than {MOST_LEVELS} deep")
 
 
 def _named(name: str) -> _Called | _StorageKind:

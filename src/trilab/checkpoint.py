@@ -1,5 +1,6 @@
 """Checkpoints that stand alone: weights, vocabulary and plain config in one file, loadable with weights_only=True."""
 
+import reprlib
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,10 +51,9 @@ def load(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     if not isinstance(content, dict) or not isinstance(content.get("trilab"), dict):
         raise BadInput(f"ckpt={path} was not written by trilab: it holds no vocabulary and no config.")
     own = content["trilab"]
-    if own.get("version") != VERSION:
-        raise BadInput(
-            f"ckpt={path} has format version {own.get('version')!r:.100}; this trilab reads version {VERSION}."
-        )
+    version = own.get("version")
+    if type(version) is not int or version != VERSION:
+        raise BadInput(f"ckpt={path} has format version {reprlib.repr(version)}; this trilab reads version {VERSION}.")
     missing = [name for name in _OWN if name not in own] + [n for n in ("state_dict",) if n not in content]
     if missing:
         raise BadInput(f"ckpt={path} is not complete: it holds no {', no '.join(missing)}.")
@@ -100,6 +100,19 @@ def refuse_other_weights(model: nn.Module, weights: Mapping[str, torch.Tensor]) 
     for name, wanted in kept.items():
         found = weights[name]
         if found.shape != wanted.shape:
-            raise BadInput(f"its {name} has the shape {(*found.shape,)}, the model of its config {(*wanted.shape,)}.")
+            raise BadInput(
+                f"its {name} has the shape {(*found.shape,)!r:.100}, the model of its config {(*wanted.shape,)}."
+            )
         if found.dtype != wanted.dtype and not (found.is_floating_point() and wanted.is_floating_point()):
             raise BadInput(f"its {name} holds {found.dtype}, the model of its config {wanted.dtype}.")
+
+
+def refuse_numbers_that_are_none(weights: Mapping[str, torch.Tensor]) -> None:
+    """NaN and infinity.
+
+    Raises:
+        BadInput: there is one; the message says in which weight, as of "it".
+    """
+    for name, tensor in weights.items():
+        if not torch.isfinite(tensor).all():
+            raise BadInput(f"its {name} holds numbers that are not finite: no text can come of them.")

@@ -14,8 +14,8 @@ from trilab.errors import BadInput
 def main() -> None:
     """Run one command.
 
-    Exit code 0, 1 (a law does not hold, a row is not reproduced), 2 (bad input), 130 (Ctrl-C while watching or
-    writing), 141 (nobody reads what is written), or 128 and the number of the signal that stopped a training.
+    Exit code 0, 1 (a law does not hold, a row is not reproduced), 2 (bad input), 130 (Ctrl-C), 141 (nobody reads what
+    is written), or 128 and the number of the signal that stopped a training.
     """
     if sys.argv[1:2] == ["train"]:  # Hydra reads the rest of the command line itself
         from trilab.launch import main as train
@@ -28,9 +28,15 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # for characters that the terminal cannot show
     try:
         arguments.command(arguments)
+        print(end="", flush=True)
     except BadInput as error:
         print(error, file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # `… | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+        sys.exit(141)  # 128 + SIGPIPE
+    except KeyboardInterrupt:
+        sys.exit(130)  # 128 + SIGINT, as a shell counts
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -164,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--normalise", choices=("nfc",), help="make one character of what Unicode can write as one")
     data.add_argument("--separator", default="\n", help="between files that are joined (default: a line end)")
     data.add_argument("--prepared", default="data/prepared", metavar="FOLDER", help="for a long text's token ids")
-    data.add_argument("--val-share", type=float, default=0.1, help="of the text, for validation (default: 0.1)")
+    data.add_argument("--val-share", type=float, help="for validation (default: 0.1, of a long text what is of use)")
     data.add_argument("--test-share", type=float, default=0.0, help="after that, for testing (default: 0)")
     data.add_argument("--json", action="store_true", help="print a JSON object, and nothing else")
     data.set_defaults(command=_data)
@@ -177,9 +183,7 @@ def _parser() -> argparse.ArgumentParser:
         default="safetensors",
         help="the weights, a program for PyTorch, or one for every machine (default: safetensors)",
     )
-    export.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="to make (default: export/<format> in the run's own)"
-    )
+    export.add_argument("--out", metavar="FOLDER", help="to make (default: export/<format> in the run's own)")
     export.add_argument("--trust", action="store_true", help="run code outside trilab that the checkpoint names")
     export.add_argument(
         "--outputs",
@@ -279,10 +283,7 @@ def _runs(arguments: argparse.Namespace) -> None:
     if not arguments.watch:
         show_runs(arguments.folder, baseline=arguments.baseline, as_json=arguments.json)
         return
-    try:
-        watch_runs(arguments.folder, baseline=arguments.baseline, every=arguments.every)
-    except KeyboardInterrupt:
-        sys.exit(130)  # 128 + SIGINT, as a shell counts
+    watch_runs(arguments.folder, baseline=arguments.baseline, every=arguments.every)
 
 
 def _dashboard(arguments: argparse.Namespace) -> None:
@@ -325,8 +326,6 @@ def _generate(arguments: argparse.Namespace) -> None:
             trust=arguments.trust,
             as_json=arguments.json,
         )
-    except KeyboardInterrupt:
-        sys.exit(130)  # 128 + SIGINT, as a shell counts
     except BrokenPipeError:  # `… | head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
         sys.exit(141)  # 128 + SIGPIPE
@@ -339,21 +338,22 @@ def _two_dashes(value: Any) -> Any:
 
 def _data(arguments: argparse.Namespace) -> None:
     from trilab.corpora.file import read
-    from trilab.data_command import inspect, show
+    from trilab.data_command import inspect, show, useful_share
     from trilab.folder import speak
     from trilab.override import override
     from trilab.standard_input import keep
 
     if not arguments.json:
-        speak()
+        speak(sys.stderr)
     path = str(keep(Path(arguments.prepared))) if arguments.path == "-" else arguments.path
     settings = {name: getattr(arguments, name) for name in ("encoding", "newline", "normalise", "separator")}
     corpus = read(path, **settings, prepared=arguments.prepared)
-    shares = {"val_share": arguments.val_share, "test_share": arguments.test_share}
+    val_share = useful_share(corpus) if arguments.val_share is None else arguments.val_share
+    shares = {"val_share": val_share, "test_share": arguments.test_share}
     given = {name: value for name, value in settings.items() if value not in (None, "lf", "\n")}
     if arguments.prepared != "data/prepared":
         given["prepared"] = arguments.prepared
-    keys = [override(f"data.{name}", value) for name, value in {"path": corpus.origin, **given}.items()]
+    keys = [override(f"data.{name}", value) for name, value in {"path": path, **given}.items()]
     show(inspect(corpus, **shares), ["data=file", *keys], **shares, as_json=arguments.json)
 
 
@@ -361,8 +361,11 @@ def _export(arguments: argparse.Namespace) -> None:
     from trilab.export import export
     from trilab.named_run import find_run
 
+    if arguments.out == "":
+        raise BadInput("--out is empty: give a folder to make, or leave it out.")
+    out = None if arguments.out is None else Path(arguments.out)
     run = find_run(arguments.run, arguments.outputs)
-    print(export(run, format=arguments.format, out=arguments.out, trust=arguments.trust))
+    print(export(run, format=arguments.format, out=out, trust=arguments.trust))
 
 
 def _refuse_writing(arguments: argparse.Namespace) -> None:

@@ -1,7 +1,9 @@
 """`trilab data PATH`: what is in a text before anything is trained on it, and how to train on it."""
 
+import io
 import json
 import shlex
+import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from trilab.terminal import harmless
 STRETCH = 1 << 20  # characters counted at a time
 SHOWN = 40  # characters that the table has at most at either end; JSON has all
 RARE = 10  # characters that come less often are hardly learned
+BLOCK_SIZE = 8  # data.block_size of a run that does not set it
 ENOUGH = 1_000_000  # characters that tell a loss to the third decimal: more of them only take time
 
 
@@ -51,32 +54,42 @@ class Inspection:
         if found:
             said += [f"{found.files:,} files joined"] * (found.files > 1)
             said += [f"{found.empty_files:,} of them empty, passed over"] * bool(found.empty_files)
-            said += [f"{found.marks:,} byte order marks removed"] * bool(found.marks)
+            said += [_many(found.marks, "byte order mark", " removed")] * bool(found.marks)
             ends = [f"{found.crlf:,} CRLF"] * bool(found.crlf) + [f"{found.cr:,} CR"] * bool(found.cr)
             kept = "kept" if "\r" in self.corpus.vocabulary.characters else "read as LF"
-            said += [f"{' and '.join(ends)} line ends {kept}"] * bool(ends)
-            said += [f"{found.nul:,} NUL characters"] * bool(found.nul)
-            said += [f"{found.controls:,} other control characters"] * bool(found.controls)
-        for words, is_one in (
-            ("replacement characters (U+FFFD): it was read in a wrong encoding before", lambda c: c == "\ufffd"),
-            ("byte order marks inside (U+FEFF)", lambda c: c == "\ufeff"),
-            ("combining marks: --normalise nfc makes one character of two where it can", unicodedata.combining),
-            ("invisible characters that direct others", lambda c: c != "\ufeff" and unicodedata.category(c) == "Cf"),
-            ("characters of private use", lambda c: unicodedata.category(c) == "Co"),
+            said += [f"{' and '.join(ends)} line end{'s' if found.crlf + found.cr > 1 else ''} {kept}"] * bool(ends)
+            said += [_many(found.nul, "NUL character")] * bool(found.nul)
+            said += [_many(found.controls, "other control character")] * bool(found.controls)
+        for what, more, is_one in (
+            ("replacement character", " (U+FFFD): it was read in a wrong encoding before", lambda c: c == "\ufffd"),
+            ("byte order mark", " inside (U+FEFF)", lambda c: c == "\ufeff"),
+            ("combining mark", ": --normalise nfc makes one character of two where it can", unicodedata.combining),
+            ("invisible character", " to direct others", lambda c: c != "\ufeff" and unicodedata.category(c) == "Cf"),
+            ("character", " of private use", lambda c: unicodedata.category(c) == "Co"),
             (
-                f"characters that Unicode {unicodedata.unidata_version} does not have",
+                "character",
+                f" unknown to Unicode {unicodedata.unidata_version}",
                 lambda c: unicodedata.category(c) == "Cn",
             ),
         ):
             count = sum(int(n) for c, n in zip(self.corpus.vocabulary.characters, total, strict=True) if is_one(c))
-            said += [f"{count:,} {words}"] * bool(count)
+            said += [_many(count, what, more)] * bool(count)
         if rare := int(np.count_nonzero(total < RARE)):
-            said.append(f"{rare:,} of {len(total):,} characters come fewer than {RARE} times")
+            said.append(f"{rare:,} of {_many(len(total), 'character')} come{'s' * (rare == 1)} fewer than {RARE} times")
         for split in self.counts:
             if own := self.only_in(split):
                 shown = ", ".join(f"{character!r}" for character in own[:SHOWN])
                 more = f" and {len(own) - SHOWN:,} more" if len(own) > SHOWN else ""
-                said.append(f"{len(own):,} characters come in the {split} split only: {shown}{more}")
+                one = "s" * (len(own) == 1)
+                said.append(f"{_many(len(own), 'character')} come{one} in the {split} split only: {shown}{more}")
+        for split, counts in self.counts.items():
+            if (size := int(counts.sum())) <= BLOCK_SIZE:
+                said.append(
+                    f"too short to train on: the {split} split has {_many(size, 'character')}, and "
+                    f"data.block_size={BLOCK_SIZE} needs {BLOCK_SIZE + 1}"
+                )
+        if len(total) == 1:
+            said.append("one character over and over: there is nothing to predict, and it cannot be trained on")
         return said
 
 
@@ -110,30 +123,49 @@ def show(
         val_share, test_share: that it was made with.
         as_json: an object, and nothing else.
     """
-    command = command_for(inspection, overrides, val_share=val_share, test_share=test_share)
+    command = command_for(overrides, val_share=val_share, test_share=test_share)
     if as_json:
         print(json.dumps(_as_json(inspection, command)))
         return
     corpus, console = inspection.corpus, Console(soft_wrap=True)
-    say = [f"{corpus.name}: {len(corpus):,} characters, {len(corpus.vocabulary):,} different, sha256 {corpus.sha256}"]
+    size = f"{_many(len(corpus), 'character')}, {len(corpus.vocabulary):,} different"
+    say = [f"{corpus.name}: {size}, sha256 {corpus.sha256}"]
     say += ["  ".join(f"{split} {int(counts.sum()):,}" for split, counts in inspection.counts.items())]
-    for line in say:
-        console.print(harmless(line), markup=False, highlight=False)
-    console.print(_table(inspection))
-    for line in [*(f"- {line}" for line in inspection.odd), "", command]:
-        console.print(harmless(line), markup=False, highlight=False)
+    with console.capture() as shown:  # the console itself would end the process where nobody reads it
+        for line in say:
+            console.print(harmless(line), markup=False, highlight=False)
+        console.print(_table(inspection))
+        for line in [*(f"- {line}" for line in inspection.odd), ""]:
+            console.print(harmless(line), markup=False, highlight=False)
+    print(shown.get(), end="", flush=True)
+    _print_to_be_pasted(harmless(command))
 
 
-def command_for(inspection: Inspection, overrides: Sequence[str], *, val_share: float, test_share: float) -> str:
-    """The command line that trains on this text; of a long one, validating on no more than is of use."""
+def useful_share(corpus: Corpus) -> float:
+    """How much of a text to validate on: a tenth, but of a long one no more than is of use."""
+    return 0.1 if len(corpus) <= 20 * ENOUGH else float(f"{ENOUGH / len(corpus):.0e}")
+
+
+def command_for(overrides: Sequence[str], *, val_share: float, test_share: float) -> str:
+    """The command line that trains on a text."""
     keys = list(overrides)
-    if val_share == 0.1 and 0.1 * len(inspection.corpus) > 2 * ENOUGH:
-        share = float(f"{ENOUGH / len(inspection.corpus):.0e}")
-        keys.append(f"data.val_share={share:g}")
-    elif val_share != 0.1:
-        keys.append(f"data.val_share={val_share}")
+    keys += [f"data.val_share={val_share:g}"] * (val_share != 0.1)
     keys += [f"data.test_share={test_share}"] * bool(test_share)
     return shlex.join(["trilab", "train", *keys])
+
+
+def _print_to_be_pasted(line: str) -> None:
+    """As UTF-8 in every locale, and with those bytes of file names that are none."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.buffer.write(f"{line}\n".encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+    else:
+        print(line)
+
+
+def _many(count: int, what: str, more: str = "") -> str:
+    """So many of something, of which there may be one."""
+    return f"{count:,} {what}{'s' if count != 1 else ''}{more}"
 
 
 def _counted(corpus: Corpus, begins: int, ends: int) -> NDArray[np.int64]:

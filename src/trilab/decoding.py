@@ -23,10 +23,26 @@ MARKS = (
 )
 LONGEST_MARK = 4
 
-# What a file that is not UTF-8 may be instead, the likelier first: where most of its bytes are ASCII, and elsewhere.
+# What a file that is not UTF-8 may be instead, the likelier first: where it has NUL, where most of its bytes are ASCII,
+# and elsewhere.
+OF_WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 OF_LATIN = ("utf-16-le", "utf-16-be", "cp1252", "latin-1")
 OF_OTHERS = ("shift_jis", "euc_jp", "euc_kr", "big5", "gb18030", "cp1251", "koi8_r", "iso8859_7", *OF_LATIN)
 LOOKED_THROUGH = 64 << 20  # bytes past a wrong one that another encoding is tried on
+
+# How files begin that are no text, whatever they are called.
+NO_TEXTS = (
+    (b"PK\3\4", "a zip archive or an office document"),
+    (b"%PDF-", "a PDF"),
+    (b"\x89PNG", "a PNG picture"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"GIF8", "a GIF picture"),
+    (b"\x7fELF", "a program"),
+    (b"SQLite format 3\0", "a database"),
+)
+HIGHEST_PLANE = 0x10  # of Unicode
+WHITE = b"\t\n\v\f\r"
+CONTROLS = bytes({*range(32)} - {*WHITE, 0x1B})  # which no text has many of; ESC shifts between character sets
 
 # Encodings that Python has for other things than files.
 NO_FILES = ("idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape")
@@ -106,21 +122,29 @@ def characters(
     first = _beginning(parts)
     mark, codec = _marked(first, encoding)
     found.marks += bool(mark)
+    if not mark and encoding is None:
+        _refuse_what_only_passes_for_utf8(source, first)
+    if codec in ("utf-16", "utf-32") and first:
+        raise BadInput(
+            f"data.path={source.shown} does not begin with a byte order mark, and data.encoding={encoding} does not "
+            f"tell the order of its bytes. Give data.encoding={codec}-le or {codec}-be."
+        )
     decoder = codecs.getincrementaldecoder(codec)()
     offset = len(mark)
     for piece in chain((first[offset:],), parts, (None,)):
-        held = len(decoder.getstate()[0])  # bytes of a character that is not yet whole
+        held = 0
         try:
+            held = len(decoder.getstate()[0])  # bytes of a character that is not yet whole
             text = decoder.decode(piece or b"", final=piece is None)
         except UnicodeDecodeError as error:
             wrong = error.object[error.start : error.end]
             start = offset - held + error.start
             raise BadInput(_undecodable(source, codec, encoding, mark, start, wrong, error.reason)) from None
-        if offset == 0 and encoding is None and (order := _unmarked_utf16(first)):
+        except UnicodeError as error:  # not of a byte, but of the whole
             raise BadInput(
-                f"data.path={source.shown} looks like {order} without a byte order mark: every other byte is 0x00, the "
-                f"first at offset {first.index(0):,}. If it is: data.encoding={order}."
-            )
+                f"data.path={source.shown} is not {encoding} (data.encoding): {str(error).rstrip('.')}. Give the "
+                "encoding it was written in, or leave data.encoding out for UTF-8."
+            ) from None
         offset += len(piece or b"")
         if text:
             yield text
@@ -238,12 +262,31 @@ def _text_encoding(name: str) -> str | None:
     return None if found in NO_FILES else found
 
 
-def _unmarked_utf16(begin: bytes) -> str | None:
-    """The byte order of UTF-16 that passes for UTF-8: ASCII characters with a zero byte after or before each."""
-    if 0 in begin:
-        for order, zeros in (("utf-16-le", begin[1::2]), ("utf-16-be", begin[::2])):
-            if zeros.count(0) > len(begin) / 4:
-                return order
+def _refuse_what_only_passes_for_utf8(source: Source, begin: bytes) -> None:
+    for magic, what in NO_TEXTS:
+        if begin.startswith(magic):
+            raise BadInput(f"data.path={source.shown} is no text file, but {what}. Give a text file.")
+    if order := _unmarked(begin):
+        raise BadInput(
+            f"data.path={source.shown} looks like {order} without a byte order mark, by where its bytes 0x00 stand. If "
+            f"it is: data.encoding={order}."
+        )
+
+
+def _unmarked(begin: bytes) -> str | None:
+    """The byte order of UTF-32 or UTF-16 that may pass for UTF-8: in each high byte 0x00 or what a script shares."""
+    for order, high, plane in (("utf-32-le", begin[3::4], begin[2::4]), ("utf-32-be", begin[::4], begin[1::4])):
+        if len(begin) % 4 == 0 and high and not any(high) and max(plane) <= HIGHEST_PLANE:
+            return order
+    for order, high, low in (("utf-16-le", begin[1::2], begin[::2]), ("utf-16-be", begin[::2], begin[1::2])):
+        zeros = high.count(0)
+        if zeros > len(begin) / 4:
+            return order
+        if zeros <= len(begin) / 100 or low.count(0) > zeros / 10:
+            continue
+        shared = max(high.count(byte) for byte in range(1, 32))  # up to Thai, Georgian, Ethiopic and Khmer
+        if shared > 3 and zeros + shared > len(high) * 3 / 4:
+            return order
     return None
 
 
@@ -252,7 +295,8 @@ def _undecodable(
 ) -> str:
     what = f"byte{'s' if len(wrong) > 1 else ''} {' '.join(f'0x{byte:02X}' for byte in wrong)} at offset {start:,}"
     what += " of what it unpacks to" if is_compressed(source) else ""
-    what += f" (line {_line(source, codec, mark, start):,}) cannot be read"
+    before = _Before(source, codec, mark, start)
+    what += f" (line {before.line:,}) cannot be read"
     if mark and codec != "utf-8":
         name = codec[:6].upper()
         return (
@@ -261,28 +305,54 @@ def _undecodable(
         )
     name = "UTF-8" if mark or encoding is None else f"{encoding} (data.encoding)"
     begin = next(pieces(source), b"")
-    candidates = OF_LATIN if len(begin.translate(None, bytes(range(128)))) < len(begin) / 4 else OF_OTHERS
+    said = f"data.path={source.shown} is not {name}: {what} ({reason})."
     until = start + LOOKED_THROUGH
-    readable = [other for other in ("utf-8", *candidates) if other != codec and _reads(source, other, until)]
-    return (
-        f"data.path={source.shown} is not {name}: {what} ({reason}). Encodings that would read the file: "
-        f"{', '.join(readable)}. If it is {readable[0]}: data.encoding={readable[0]}."
-    )
+    readable = [other for other in _candidates(begin) if other != codec and _reads(source, other, until)]
+    if not readable:
+        return f"{said} No encoding would read it as a text: it seems to be no text file. Give a text file."
+    listed = ", ".join(readable)
+    if codec == "utf-8" and before.beyond_ascii:
+        return (
+            f"{said} {before.beyond_ascii:,} characters beyond ASCII before it are good UTF-8, so the file is likely "
+            f"damaged there: mend it, or get it again. Other encodings would read it without an error, if it is none "
+            f"of UTF-8: {listed}."
+        )
+    return f"{said} Encodings that would read the file: {listed}. If it is {readable[0]}: data.encoding={readable[0]}."
 
 
-def _line(source: Source, codec: str, mark: bytes, offset: int) -> int:
-    """The line that the character at this byte is in; the first is 1."""
-    decoder = codecs.getincrementaldecoder(codec)()
+def _candidates(begin: bytes) -> tuple[str, ...]:
+    """Encodings that a file may be in, the likelier first; none where it is hardly a text."""
+    if 0 in begin:
+        return ("utf-8", *OF_WIDE)
+    if len(begin) - len(begin.translate(None, CONTROLS)) > len(begin) / 10:
+        return ()
+    is_latin = len(begin.translate(None, bytes(range(128)))) < len(begin) / 4
+    return ("utf-8", *(OF_LATIN if is_latin else OF_OTHERS))
 
-    def before() -> Iterator[str]:
+
+class _Before:
+    """What comes before the character at a byte that cannot be read."""
+
+    def __init__(self, source: Source, codec: str, mark: bytes, offset: int) -> None:
+        self.beyond_ascii = 0
+        """How many characters that are not ASCII."""
+        ends = sum(
+            text.count("\n") for text in line_ends(self._text(source, codec, mark, offset), Findings(), keep=False)
+        )
+        self.line = 1 + ends
+        """The line that the character is in; the first is 1."""
+
+    def _text(self, source: Source, codec: str, mark: bytes, offset: int) -> Iterator[str]:
+        decoder = codecs.getincrementaldecoder(codec)()
         begins = 0
         for piece in pieces(source):
-            yield decoder.decode(piece[: offset - begins] if begins else piece[len(mark) : offset])
+            text = decoder.decode(piece[: offset - begins] if begins else piece[len(mark) : offset])
+            if not text.isascii():
+                self.beyond_ascii += len(text) - len(text.encode("ascii", "ignore"))
+            yield text
             begins += len(piece)
             if begins >= offset:
                 return
-
-    return 1 + sum(text.count("\n") for text in line_ends(before(), Findings(), keep=False))
 
 
 def _reads(source: Source, encoding: str, until: int) -> bool:
@@ -297,7 +367,7 @@ def _reads(source: Source, encoding: str, until: int) -> bool:
                 break
         else:
             decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
+    except UnicodeError:
         return False
     # nearly any even number of bytes is some text in UTF-16, but only a real one has spaces or line ends in it
-    return spaced or not encoding.startswith("utf-16")
+    return spaced or not encoding.startswith(("utf-16", "utf-32"))

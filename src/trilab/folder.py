@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -38,11 +38,15 @@ record.propagate = False
 AGAIN = ("force", "retry")  # keys that ask for what has been done already
 
 
-def speak() -> None:
-    """What we say of a run goes to the terminal as it is, with nothing before it."""
+def speak(stream: TextIO | None = None) -> None:
+    """What we say of a run goes to the terminal as it is, with nothing before it.
+
+    Args:
+        stream: where it is written; None: standard output.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character that it cannot show must not end a training
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.handlers = [handler]
     log.setLevel(logging.INFO)

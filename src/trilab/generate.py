@@ -74,12 +74,12 @@ def _following(
     model: LanguageModel, tokens: Tensor, sampling: Sampling, generator: torch.Generator, unbounded: bool
 ) -> Iterator[Tensor]:
     time = tokens.shape[1]
-    past = deque(tokens.unbind(1), maxlen=model.block_size)  # what the model may look back on
+    past = deque(tokens[:, -model.block_size :].unbind(1), maxlen=model.block_size)  # what the model may look back on
     carries = unbounded or time <= model.block_size
     if carries:
         state = model.init_state(len(tokens))
-        for token in tokens.unbind(1):
-            logits, state = model.step(token, state)
+        for place in range(time):  # not over all at once: a tensor of each would take more than the prompt
+            logits, state = model.step(tokens[:, place], state)
     while True:
         if not carries:
             logits = model(torch.stack(tuple(past), 1))[:, -1]

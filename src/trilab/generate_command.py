@@ -61,8 +61,6 @@ def write_texts(
     else:
         origin, given = f"--prompt-file {prompt_file}", read_text_file(prompt_file, "--prompt-file")
         given = without_last_line_end(given)
-    stops = [argument(stop) for stop in stops]
-
     from trilab.known_text import known_text
     from trilab.writing import write
 
@@ -71,6 +69,9 @@ def write_texts(
     if known.left_out:
         print(f"{origin}: {known}", file=sys.stderr)
     prompt = trained.vocabulary.decode(known.tokens)
+    stops = [
+        known_text(argument(stop), trained, origin="--stop, which could never come,", skip=False).text for stop in stops
+    ]
     _same_in_every_locale()
     for text in range(1, number + 1):
         written = write(

@@ -1,9 +1,11 @@
 """What a user calls a run → where it lies. W&B's names are looked up on the disk; no server is asked."""
 
 import json
+import os
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from trilab.errors import BadInput
 from trilab.report.runs import holds_a_run, one_line, subfolders
@@ -32,6 +34,27 @@ def find_run(name: str, outputs: Path) -> Path:
     if is_folder and not (path / "checkpoints").is_dir():
         raise _no_run(path)
     return path if is_there else _logged_as(name, outputs)
+
+
+def checkpoint_of(run: Path) -> Path:
+    """The checkpoint that is meant by a run's folder: the best, or the latest where none was validated, which is told.
+
+    Args:
+        run: the folder, or a checkpoint, which is itself.
+    Raises:
+        BadInput: nothing is there, or a folder of something else.
+    """
+    if os.path.lexists(run) and not run.is_dir():
+        return run
+    if not run.is_dir():
+        raise BadInput(f"{run}: there is no such run or checkpoint.")
+    if not (run / "checkpoints").is_dir():
+        raise BadInput(f"{run} is no run: a run's folder has checkpoints/ in it.")
+    best, last = (run / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))
+    if os.path.lexists(best) or not os.path.lexists(last):
+        return best
+    print(f"{run} has no best.ckpt, since it has not been validated yet: last.ckpt is taken.", file=sys.stderr)
+    return last
 
 
 def _no_run(folder: Path) -> BadInput:
@@ -70,8 +93,9 @@ def _logged_as(name: str, outputs: Path) -> Path:
 
 
 def _id(name: str) -> str:
-    """The last part of `entity/project/run_id`, `entity/project/runs/run_id` or an address that ends so."""
-    return urlsplit(name).path.rstrip("/").rpartition("/")[2] if "://" in name else name.rpartition("/")[2]
+    """What follows `runs` in an address, whichever of the run's pages that is of; else the last part of a path."""
+    parts = re.split("[?#]", name, maxsplit=1)[0].strip("/").split("/")
+    return next((part for before, part in zip(parts[-2::-1], parts[:0:-1], strict=True) if before == "runs"), parts[-1])
 
 
 def _ids(memory: Path) -> Iterator[str]:

@@ -31,8 +31,9 @@ from trilab.sources import Source
 from trilab.vocabulary import Vocabulary
 
 IN_MEMORY = 16_000_000  # characters; a text up to this size is read in less than a second, and no file is made
-FORMAT = 1  # raised with every change to what is written
+FORMAT = 2  # raised with every change to what is written
 SURELY_OLDER = 2_000_000_000  # nanoseconds: the coarsest clock of a file system
+WITHOUT_A_WORD = 500_000_000  # nanoseconds that are waited
 
 log = logging.getLogger("trilab")
 
@@ -63,6 +64,27 @@ class Text:
         nfc = unicodedata.unidata_version if self.nfc else None  # what is composed grows with Unicode
         return {"encoding": self.encoding, "keep": self.keep, "nfc": nfc, "separator": self.separator}
 
+    def may_have_changed(self, since: int) -> bool:
+        """Whether it was last written to so near this time, in nanoseconds since 1970, that a change would not show."""
+        return any(abs(since - source.mtime_ns) < SURELY_OLDER for source in self.sources)
+
+
+class _Reading:
+    """A text on its way from the disk into token ids."""
+
+    def __init__(self, text: Text, bar: "_Bar") -> None:
+        self.began = time.time_ns()
+        self.text, self.found, self.encoder = text, Findings(), Encoder()
+        self._chunks = text.chunks(self.found, bar)
+
+    def is_over(self, most: int | None = None) -> bool:
+        """Read on, to the end of the text or until so many characters have come; whether that was the end."""
+        for chunk in self._chunks:
+            self.encoder.add(chunk)
+            if most is not None and self.encoder.characters > most:
+                return False
+        return True
+
 
 def corpus_of(text: Text, *, name: str, origin: str, folder: Path) -> Corpus:
     """Read a text, or find it prepared. Any number of processes may do so at once: one prepares it, the others wait.
@@ -80,31 +102,29 @@ def corpus_of(text: Text, *, name: str, origin: str, folder: Path) -> Corpus:
     kept = _TokenFile(text, name, origin, folder)
     if corpus := kept.load():
         return corpus
-    began = time.time_ns()
-    found, bar = Findings(), _Bar()
-    encoder = Encoder()
-    chunks = text.chunks(found, bar)
-    for chunk in chunks:
-        encoder.add(chunk)
-        if encoder.characters > IN_MEMORY:
-            break
-    else:
-        _complete(encoder, found, text, origin)
-        return Corpus(name, origin, encoder.ids(), encoder.vocabulary, encoder.sha256, findings=found)
+    bar = _Bar()
+    reading = _Reading(text, bar)
+    if reading.is_over(IN_MEMORY):
+        _complete(reading, origin)
+        encoder = reading.encoder
+        return Corpus(name, origin, encoder.ids(), encoder.vocabulary, encoder.sha256, findings=reading.found)
     try:
         with kept.alone():
             if corpus := kept.load():  # another process has prepared it meanwhile
                 return corpus
+            if text.may_have_changed(reading.began):
+                _wait_until_older(text, origin)
+                reading = _Reading(text, bar)
+            encoder = reading.encoder
             log.info("%s is long (%s bytes): it is prepared once.", origin, f"{text.size:,}")
-            with kept.written(encoder, found, began) as file:
+            with kept.written(reading) as file:
                 encoder.spill(file)
                 with bar.shown("Reading", text.size):
-                    for chunk in chunks:
-                        encoder.add(chunk)
-                _complete(encoder, found, text, origin)
+                    reading.is_over()
+                _complete(reading, origin)
                 with bar.shown("Numbering", encoder.characters):
                     encoder.settle(bar)
-            seconds = (time.time_ns() - began) / 1e9
+            seconds = (time.time_ns() - reading.began) / 1e9
             log.info("Prepared %s characters in %.1f s: %s.", f"{encoder.characters:,}", seconds, kept.tokens)
             corpus = kept.load(just_written=True)
     except OSError as error:
@@ -117,8 +137,19 @@ def corpus_of(text: Text, *, name: str, origin: str, folder: Path) -> Corpus:
     return corpus
 
 
-def _complete(encoder: Encoder, found: Findings, text: Text, origin: str) -> None:
+def _wait_until_older(text: Text, origin: str) -> None:
+    """Let the file system's clock tick, so that a change from now on shows."""
+    now = time.time_ns()
+    recent = [source.mtime_ns for source in text.sources if abs(now - source.mtime_ns) < SURELY_OLDER]
+    wait = max((mtime + SURELY_OLDER - now for mtime in recent), default=0)
+    if wait > WITHOUT_A_WORD:
+        log.info("%s was written to just now: it is read in %.1f s, to notice later changes.", origin, wait / 1e9)
+    time.sleep(wait / 1e9)
+
+
+def _complete(reading: _Reading, origin: str) -> None:
     """Refuse what is no text, or none that holds still."""
+    encoder, found = reading.encoder, reading.found
     if not encoder.characters:
         raise BadInput(f"data.path={origin} is empty. Give a file with text in it.")
     if encoder.vocabulary.characters.isspace():
@@ -126,7 +157,7 @@ def _complete(encoder: Encoder, found: Findings, text: Text, origin: str) -> Non
             f"data.path={origin} holds nothing but white space ({encoder.characters:,} characters). Give a file with "
             "text in it."
         )
-    for source in text.sources:
+    for source in reading.text.sources:
         if source.has_changed():
             raise BadInput(f"{source.shown} was changed while it was read. Try again when it is complete.")
     found.nul = encoder.controls.get("\0", 0)
@@ -171,9 +202,12 @@ class _TokenFile:
             just_written: by this process, which knows that it fits the text.
         """
         try:
-            notes = json.loads(self.notes.read_text(encoding="utf-8"))
-            if notes["format"] != FORMAT:
+            sealed = json.loads(self.notes.read_text(encoding="utf-8"))
+            if sealed["format"] != FORMAT:
                 return None
+            notes = sealed["notes"]
+            if sealed["sha256"] != _sha256(notes):
+                raise ValueError("its notes are not as they were written")
             if not just_written and (why := self._outdated(notes)):
                 self._say(logging.INFO, f"{why}: it is read anew.")
                 return None
@@ -188,18 +222,16 @@ class _TokenFile:
             )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:  # what is nested too deep
             self._say(logging.WARNING, f"{self.tokens} is damaged ({error}): the text is read anew.")
             return None
 
     @contextmanager
-    def written(self, encoder: Encoder, found: Findings, began: int) -> Iterator[IO[bytes]]:
+    def written(self, reading: _Reading) -> Iterator[IO[bytes]]:
         """The file for the ids; once it is complete it takes its place, and then its notes theirs, or nothing does.
 
         Args:
-            encoder: will have taken the whole text.
-            found: will say what was odd about it.
-            began: when reading it began, nanoseconds since 1970.
+            reading: will be at the end of the text.
         Raises:
             OSError: it cannot be done.
         """
@@ -208,19 +240,19 @@ class _TokenFile:
         with replacing(self.tokens) as file:
             yield file
         status = self.tokens.stat()
+        encoder = reading.encoder
         notes = {
-            "format": FORMAT,
             "settings": self.text.settings,
             "sources": self.sources,
-            "began_ns": began,
+            "began_ns": reading.began,
             "sha256": encoder.sha256,
             "characters": encoder.characters,
             "tokens": [status.st_size, status.st_mtime_ns],
-            "findings": asdict(found),
+            "findings": asdict(reading.found),
             "vocabulary": encoder.vocabulary.characters,
         }
         with replacing(self.notes) as file:
-            file.write(json.dumps(notes).encode())
+            file.write(sealed(notes))
 
     def _say(self, level: int, words: str) -> None:
         if words not in self._said:  # it is looked at again once nobody else prepares it
@@ -230,8 +262,8 @@ class _TokenFile:
     def _outdated(self, notes: dict[str, Any]) -> str | None:
         if notes["sources"] != self.sources:
             return f"{self.origin} has changed since it was prepared"
-        if max(source.mtime_ns for source in self.text.sources) > notes["began_ns"] - SURELY_OLDER:
-            return f"{self.origin} was written to just before it was prepared"  # a change in one tick would not show
+        if self.text.may_have_changed(notes["began_ns"]):
+            return f"{self.origin} was written to just when it was prepared"
         return None
 
     def _mapped(self, notes: dict[str, Any], dtype: np.dtype[np.integer]) -> NDArray[np.integer]:
@@ -243,6 +275,15 @@ class _TokenFile:
                 raise ValueError("its size does not fit the vocabulary")
             # private: what asks for an array that may be written to gets one, and the file is safe
             return np.memmap(file, dtype=dtype, mode="c").view(np.ndarray)
+
+
+def sealed(notes: dict[str, Any]) -> bytes:
+    """The content of a file of notes, which tells whether any of it has been changed."""
+    return json.dumps({"format": FORMAT, "sha256": _sha256(notes), "notes": notes}).encode()
+
+
+def _sha256(notes: Any) -> str:
+    return hashlib.sha256(json.dumps(notes).encode()).hexdigest()
 
 
 class _Bar:

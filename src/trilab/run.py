@@ -37,6 +37,8 @@ from trilab.local_loggers import mlflow_run, tensorboard_run
 from trilab.metrics import LossByBlock
 from trilab.model import LanguageModel
 from trilab.references import references_for
+from trilab.report.runs import one_line
+from trilab.resumable import refuse_unresumable
 from trilab.stopping import patiently
 from trilab.tracking import Line, MetricsFile, log_line, log_summary, wandb_run
 from trilab.trainer import build_trainer
@@ -167,7 +169,7 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
     callbacks = [progress, path, *_at_the_end(config, data, window, folder, console), keep]
     with _lightning_quiet():
         trainer = build_trainer(config.trainer, optim.grad_clip, folder, [c for c in callbacks if c])
-    resume = _resumable(config, folder, data, learner.model)
+    resume = _resumable(config, folder, data, learner.model, trainer)
     coverage, leak = None, None
     if path:
         try:
@@ -313,7 +315,7 @@ def _at_the_end(
     return callbacks
 
 
-def _resumable(config: Config, folder: Path, data: CharData, model: LanguageModel) -> Resume | None:
+def _resumable(config: Config, folder: Path, data: CharData, model: LanguageModel, trainer: Trainer) -> Resume | None:
     """The checkpoint to go on from: the latest whole one that this run left, broken off, or else the one asked for."""
     own = [] if config.force else [folder / "checkpoints" / name for name in ("last.ckpt", "previous.ckpt")]
     refused: list[str] = []
@@ -321,7 +323,7 @@ def _resumable(config: Config, folder: Path, data: CharData, model: LanguageMode
         if not path.exists():
             continue
         try:
-            found = _goes_on_from(path, config, data, model, own=True)
+            found = _goes_on_from(path, config, data, model, trainer, own=True)
         except BadInput as error:
             refused.append(str(error))
             continue
@@ -333,10 +335,12 @@ def _resumable(config: Config, folder: Path, data: CharData, model: LanguageMode
         return found
     if refused:
         raise BadInput(f"{' '.join(refused)} No other checkpoint of this run is there: force=true trains it anew.")
-    return _goes_on_from(Path(config.ckpt), config, data, model, own=False) if config.ckpt else None
+    return _goes_on_from(Path(config.ckpt), config, data, model, trainer, own=False) if config.ckpt else None
 
 
-def _goes_on_from(path: Path, config: Config, data: CharData, model: LanguageModel, *, own: bool) -> Resume:
+def _goes_on_from(
+    path: Path, config: Config, data: CharData, model: LanguageModel, trainer: Trainer, *, own: bool
+) -> Resume:
     """What there is to go on from in a checkpoint.
 
     Raises:
@@ -354,14 +358,15 @@ def _goes_on_from(path: Path, config: Config, data: CharData, model: LanguageMod
     allowed = tuple(f"trainer.{key} " for key in may_change)
     other = [line for line in differences(content["config"], config.tree) if not line.startswith(allowed)]
     if other:
-        raise BadInput(f"ckpt={path} belongs to another run: {'; '.join(other)}. Set these as they were.")
+        said = one_line("; ".join(f"{line:.200}" for line in other[:20]))
+        raise BadInput(f"ckpt={path} belongs to another run: {said}. Set these as they were.")
     if content["step"] >= config.trainer.max_steps and not own:  # its own was stopped between last step and summary
         raise BadInput(
             f"ckpt={path} has done {content['step']} steps already; trainer.max_steps={config.trainer.max_steps} "
             "must be more to go on from it."
         )
     try:
-        checkpoint.refuse_other_weights(model, checkpoint.model_weights(whole))
+        refuse_unresumable(whole, model, {"fit_loop": trainer.fit_loop.state_dict()})
     except BadInput as error:
         raise BadInput(f"ckpt={path} cannot be gone on from: {error}") from error
     return Resume(path, content["step"], content["best"])

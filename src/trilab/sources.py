@@ -5,8 +5,9 @@ import glob
 import gzip
 import lzma
 import os
+import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -18,8 +19,14 @@ FED = 1 << 10  # packed bytes that zstd is given at a time
 DECOMPRESSOR = 128 << 20  # bytes that a decompressor may use; what the strongest levels of xz and zstd ask for fits
 
 # How compressed files begin, whatever they are called; no UTF-8 text begins like this.
-GZIP, XZ, ZSTD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
+GZIP, XZ = b"\x1f\x8b", b"\xfd7zXZ\0"
+ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # of a frame, or of one that is to be skipped
 BZIP2 = (b"1AY&SY", b"\x17rE8P\x90")  # of its first block, or of its end; after BZh and a digit
+
+# What is kept of texts, which is none of the user's own: token ids, with what is said of them beside, and what came on
+# standard input.
+TOKENS = re.compile(r".+-[0-9a-f]{12}\.tokens")
+TYPED = re.compile(r"stdin-[0-9a-f]{16}\.txt")
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,10 @@ def find(path: str, *, leave_out: str) -> list[Source]:
 
     Args:
         path: a file; a folder, of which every file below is taken, but none that is hidden or in a hidden folder; or a
-            pattern with *, ?, [abc] or **. A relative one starts at the current folder, ~ is the home folder.
-        leave_out: a folder of which no file is taken.
+            pattern with *, ?, [abc] or **. A relative one starts at the current folder, ~ is the home folder. Links
+            are followed; a file that is met in several ways is taken once, by its shortest path.
+        leave_out: the folder that token ids and standard inputs are kept in. A folder or pattern takes none of these,
+            and no token ids that lie elsewhere; a file that is named is taken whatever it is.
     Returns:
         Sorted by path, at least one.
     Raises:
@@ -68,19 +77,17 @@ def find(path: str, *, leave_out: str) -> list[Source]:
         # the name's bytes as this locale writes them, which may not know its characters
         place = Path(os.fsdecode(path.encode("utf-8", "surrogateescape"))).expanduser()
         if place.is_dir():
-            files, none = (
-                list(_below(place, Path(leave_out).expanduser().absolute())),
-                "a folder with no file to read in it",
-            )
+            met, none = _below(place), "a folder with no file to read in it"
         elif glob.has_magic(str(place)) and not place.exists():
-            files, none = (
-                list(_matching(str(place), Path(leave_out).expanduser().absolute())),
-                "a pattern that no file matches",
-            )
+            met, none = _matching(str(place)), "a pattern that no file matches"
         else:
             return [_source(place)]
+        found = list(met)
+        kept_in = Path(leave_out).expanduser().resolve()
+        files = _each_once(file for file in found if not _is_kept(file, kept_in))
         if not files:
-            raise BadInput(f"data.path={shown(path)} is {none} (from {Path.cwd()}). Give text files.")
+            but = f" but {len(found):,} that trilab keeps there itself" if found else ""
+            raise BadInput(f"data.path={shown(path)} is {none}{but} (from {Path.cwd()}). Give text files.")
         return [_source(file) for file in sorted(files, key=lambda file: file.parts)]
     except FileNotFoundError as error:
         raise BadInput(
@@ -143,21 +150,36 @@ def _source(path: Path) -> Source:
     return Source(path, status.st_size, status.st_mtime_ns)
 
 
-def _below(folder: Path, leave_out: Path) -> Iterator[Path]:
+def _below(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise error
 
-    for where, folders, files in os.walk(folder, onerror=refuse):
-        place = Path(where)
-        folders[:] = [name for name in folders if not name.startswith(".") and (place / name).absolute() != leave_out]
+    seen: set[tuple[int, int]] = set()
+    for where, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
+        place, status = Path(where), Path(where).stat()
+        if (status.st_dev, status.st_ino) in seen:  # links may lead back
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (place / name for name in files if not name.startswith(".") and (place / name).is_file())
 
 
-def _matching(pattern: str, leave_out: Path) -> Iterator[Path]:
+def _matching(pattern: str) -> Iterator[Path]:
     # Path.glob knows no absolute patterns before Python 3.13
-    for file in map(Path, glob.iglob(pattern, recursive=True)):  # noqa: PTH207
-        if file.is_file() and not file.absolute().is_relative_to(leave_out):
-            yield file
+    return (file for file in map(Path, glob.iglob(pattern, recursive=True)) if file.is_file())  # noqa: PTH207
+
+
+def _is_kept(file: Path, kept_in: Path) -> bool:
+    if TYPED.fullmatch(file.name) and file.parent.resolve() == kept_in:
+        return True
+    tokens = file.with_suffix(".tokens") if file.suffix == ".json" else file
+    return TOKENS.fullmatch(tokens.name) is not None and tokens.is_file()
+
+
+def _each_once(files: Iterable[Path]) -> list[Path]:
+    by_length = sorted(files, key=lambda file: (len(file.parts), file.parts))
+    return list({os.path.realpath(file): file for file in reversed(by_length)}.values())
 
 
 def _unpacking(begin: bytes) -> Callable[[BinaryIO], Iterator[bytes]] | None:
@@ -167,7 +189,7 @@ def _unpacking(begin: bytes) -> Callable[[BinaryIO], Iterator[bytes]] | None:
         return _unbzipped
     if begin.startswith(XZ):
         return _unxzed
-    return _unzstd if begin.startswith(ZSTD) else None
+    return _unzstd if ZSTD.match(begin) else None
 
 
 def _ungzipped(file: BinaryIO) -> Iterator[bytes]:

@@ -1,10 +1,13 @@
 """A text on standard input → a file, which every run, worker and resume can read again."""
 
+import fcntl
 import hashlib
 import os
+import secrets
 import sys
-import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from trilab.atomic import PARTIAL
@@ -14,6 +17,8 @@ from trilab.sources import PIECE
 
 NAMED = ("data.path=-", "data.path='-'", 'data.path="-"')
 PREPARED = "data.prepared="
+SIZES = ("WORLD_SIZE", "SLURM_NTASKS")  # how many processes torchrun or srun has started
+IN_USE = 60  # seconds: what was made longer ago and is not locked has been left by a process that was killed
 
 
 def in_its_place(overrides: Sequence[str]) -> list[str]:
@@ -25,7 +30,7 @@ def in_its_place(overrides: Sequence[str]) -> list[str]:
     words = [given.lstrip("+") for given in overrides]
     if not any(word in NAMED for word in words):
         return list(overrides)
-    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+    if any(os.environ.get(size, "1") != "1" for size in SIZES):
         raise BadInput("data.path=- is the standard input, which only one of several processes has. Give a file.")
     folders = [word.removeprefix(PREPARED).strip("'\"") for word in words if word.startswith(PREPARED)]
     path = override("data.path", str(keep(Path(folders[-1] if folders else "data/prepared"))))
@@ -38,28 +43,52 @@ def keep(folder: Path) -> Path:
     Args:
         folder: where it is kept; made if need be.
     Raises:
-        BadInput: it cannot be written there.
+        BadInput: it is closed or empty, cannot be read, or not be written there.
     """
-    partial: Path | None = None
+    if sys.stdin is None:
+        raise BadInput("data.path=- is the standard input, which is closed. Give a file, or text through a pipe.")
+    place = folder.expanduser()
+    partial = place / f".stdin.{secrets.token_hex(8)}{PARTIAL}"
     try:
-        folder.expanduser().mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=folder.expanduser(), prefix=".stdin.", suffix=PARTIAL, delete=False
-        ) as file:
-            partial = Path(file.name)
-            sha256 = hashlib.sha256()
+        place.mkdir(parents=True, exist_ok=True)
+        _remove_what_was_left(place)
+        sha256, size = hashlib.sha256(), 0
+        with partial.open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             while piece := sys.stdin.buffer.read(PIECE):
                 sha256.update(piece)
-                file.write(piece)
-        kept = folder / f"stdin-{sha256.hexdigest()[:16]}.txt"
-        if not kept.expanduser().exists():  # else it keeps its time, and what is prepared of it is still good
-            partial.replace(kept.expanduser())
-        return kept
+                size += file.write(piece)
+            file.flush()
+            if not size:
+                raise BadInput(
+                    "data.path=- is the standard input, which is empty. Give a file, or text through a pipe."
+                )
+            name = f"stdin-{sha256.hexdigest()[:16]}.txt"
+            if not _holds(place / name, sha256.hexdigest()):  # else it keeps its time, and what is prepared of it
+                partial.replace(place / name)
+        return folder / name
     except OSError as error:
         raise BadInput(
             f"data.prepared={folder} cannot take the standard input: {error.strerror}. Give a folder that can be "
             "written to: data.prepared=/some/folder."
         ) from error
     finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
+
+
+def _holds(path: Path, sha256: str) -> bool:
+    """Whether what was kept is still what its name says."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except FileNotFoundError:
+        return False
+
+
+def _remove_what_was_left(folder: Path) -> None:
+    for partial in folder.glob(f".stdin.*{PARTIAL}"):
+        with suppress(OSError), partial.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # by one that reads, this is refused
+            if time.time() - partial.stat().st_mtime > IN_USE:
+                partial.unlink()

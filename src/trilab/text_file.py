@@ -34,6 +34,8 @@ def read_text_file(path: str, option: str) -> str:
 
 def _bytes(path: str, option: str) -> bytes:
     if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise BadInput(f"{option} - is the standard input, which is closed. Give a text file in UTF-8.")
         return sys.stdin.buffer.read()
     try:
         return Path(path).read_bytes()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from trilab import checkpoint
@@ -15,6 +14,7 @@ from trilab.build import build_model
 from trilab.config import Config, read
 from trilab.errors import BadInput
 from trilab.model import LanguageModel
+from trilab.named_run import checkpoint_of
 from trilab.report.runs import one_line
 from trilab.trust import refuse_foreign_code
 from trilab.vocabulary import Vocabulary
@@ -43,47 +43,37 @@ def load_trained(path: Path, *, trust: bool = False) -> Trained:
     makes is compared with its weights, by names and shapes, before any of it takes memory.
 
     Args:
-        path: a run's folder, of which the best checkpoint is taken, or a .ckpt file.
+        path: a run's folder, of which `checkpoint_of` takes one, or a .ckpt file.
         trust: import classes outside trilab too, which runs their code: for those who know where the file comes from.
     Raises:
         BadInput: no run or checkpoint there, or one that cannot be read or trusted.
     """
-    file = _checkpoint_of(path)
+    file = checkpoint_of(path)
     content = checkpoint.load(file, mapped=True)
     own, weights = content["trilab"], checkpoint.model_weights(content)
     vocabulary = _vocabulary(own["vocabulary"], file)
+    if not trust:
+        refuse_foreign_code(own["config"], f"ckpt={file}")
     try:
-        if not trust:
-            refuse_foreign_code(own["config"], f"ckpt={file}")
         config = read(own["config"])
         _refuse_bare_layers(config, weights)
         unbuilt = build_on_meta(config, len(vocabulary))
         checkpoint.refuse_other_weights(unbuilt, weights)
         _refuse_large_tables(unbuilt)
-        _refuse_numbers_that_are_none(weights)
+        checkpoint.refuse_numbers_that_are_none(weights)
         model = build_model(config, len(vocabulary))
     except BadInput as error:
-        said = str(error)
-        raise BadInput(said if said.startswith("ckpt=") else _not_loaded(file, said)) from error
+        raise BadInput(f"ckpt={file} cannot be loaded: {_said(str(error))}") from error
     except Exception as error:  # what a foreign config makes of our classes, or of a user's, can be anything
-        raise BadInput(_not_loaded(file, f"its config makes no model ({type(error).__name__}: {error})")) from error
+        said = _said(f"its config makes no model ({type(error).__name__}: {error})")
+        raise BadInput(f"ckpt={file} cannot be loaded: {said}") from error
     model.load_state_dict(weights)
     return Trained(model.eval(), vocabulary, config, file)
 
 
-def _not_loaded(file: Path, why: str) -> str:
+def _said(why: str) -> str:
     said = one_line(why)
-    return f"ckpt={file} cannot be loaded: {said if len(said) <= MOST_SAID else f'{said[:MOST_SAID]}…'}"
-
-
-def _checkpoint_of(path: Path) -> Path:
-    if os.path.lexists(path) and not path.is_dir():
-        return path
-    if not path.is_dir():
-        raise BadInput(f"{path}: there is no such run or checkpoint.")
-    if not (path / "checkpoints").is_dir():
-        raise BadInput(f"{path} is no run: a run's folder has checkpoints/ in it.")
-    return path / "checkpoints" / "best.ckpt"
+    return said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}…"
 
 
 def _vocabulary(characters: str, file: Path) -> Vocabulary:
@@ -109,9 +99,3 @@ def _refuse_large_tables(model: nn.Module) -> None:
         raise BadInput(
             f"its config makes tables of {tables:,} bytes beside the weights; here are {memory:,} of memory."
         )
-
-
-def _refuse_numbers_that_are_none(weights: Mapping[str, Tensor]) -> None:
-    for name, tensor in weights.items():
-        if not torch.isfinite(tensor).all():
-            raise BadInput(f"its {name} holds numbers that are not finite: no text can come of them.")

@@ -3,11 +3,15 @@
 import importlib
 import inspect
 import re
+import reprlib
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trilab.errors import BadInput
+from trilab.report.runs import one_line
+
+MOST_SAID = 100  # characters of a key's name, as somebody else has chosen it
 
 # what may stand where, of ours
 _OURS = {
@@ -31,26 +35,32 @@ def refuse_foreign_code(tree: Mapping[str, Any], origin: str) -> None:
     for where, path in _targets(tree):
         place = "agg" if _PER_LAYER.fullmatch(where) else where
         if place not in _OURS or not isinstance(path, str) or not _OURS[place].fullmatch(path):
+            named = repr(path) if isinstance(path, str) else reprlib.repr(path)
             raise BadInput(
-                f"{origin} names code that is not trilab's: {where}._target_={path!r:.200}. To load it is to run that "
-                "code, with all that you may do, from an installed package or from the folder you launch from. If you "
-                "trust whoever made the file, add --trust."
+                f"{origin} names code that is not trilab's: {_shown(where)}._target_={named:.200}. To load it "
+                "is to run that code, with all that you may do, from an installed package or from the folder you "
+                "launch from. If you trust whoever made the file, add --trust."
             )
         if place == "data" and not _gives_a_text(path):
-            raise BadInput(f"{origin} has {where}._target_={path}, which is no source of texts in trilab.corpora.")
+            raise BadInput(f"{origin} has {where}._target_={path:.200}, which is no source of texts in trilab.corpora.")
 
 
-def _targets(tree: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+def _shown(where: str) -> str:
+    said = one_line(where)
+    return said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}…"
+
+
+def _targets(tree: Any, where: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Every `_target_`, with the section that it stands in."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             if key == "_target_":
-                yield where, value
+                yield ".".join(map(str, where)), value
             else:
-                yield from _targets(value, f"{where}.{key}" if where else str(key))
+                yield from _targets(value, (*where, key))
     elif isinstance(tree, list | tuple):
         for place, value in enumerate(tree):
-            yield from _targets(value, f"{where}.{place}")
+            yield from _targets(value, (*where, place))
 
 
 def _gives_a_text(path: str) -> bool:

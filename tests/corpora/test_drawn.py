@@ -17,6 +17,7 @@ import pytest
 
 from trilab.compose import composed
 from trilab.corpora import copy, induction, markov, parity, recall
+from trilab.corpora.drawn import MOST_CHARACTERS
 from trilab.corpus import Corpus, read_corpus
 from trilab.errors import BadInput
 from trilab.report import make_report
@@ -312,7 +313,7 @@ def test_uniform_rows_have_the_entropy_of_the_alphabet_and_sure_ones_nearly_none
     assert markov.entropy_rate(order=2, symbols=4, concentration=0.003, seed=2) < 0.1
 
 
-@pytest.mark.parametrize("concentration", [1e-6, 1e-3, 1.0, 1e9])
+@pytest.mark.parametrize("concentration", [1e-300, 1e-6, 1e-3, 1.0, 1e9, 1.7e308])
 def test_rows_of_the_table_are_distributions_at_every_concentration(concentration: float) -> None:
     table = markov.transitions(order=2, symbols=6, concentration=concentration, seed=0)
     assert table.shape == (36, 6)
@@ -348,14 +349,35 @@ def test_rows_of_the_table_are_distributions_at_every_concentration(concentratio
         (markov.read, {"order": 5}, "data.order=5 with data.symbols=16 .* data.order=4 is the most"),
         (markov.read, {"order": 10**9}, "data.order=1000000000 with"),
         (markov.read, {"symbols": 1}, "data.symbols=1 must lie between"),
-        (markov.read, {"concentration": 0.0}, "data.concentration=0 must be above 0"),
-        (markov.read, {"concentration": math.nan}, "data.concentration=nan must be above 0"),
+        (markov.read, {"order": 10**400}, "data.order=10+ with data.symbols=16 .* data.order=4 is the most"),
+        (markov.read, {"concentration": 0.0}, "data.concentration=0 must be at least 1e-300 and finite"),
+        (markov.read, {"concentration": 1e-310}, "data.concentration=1e-310 must be at least 1e-300"),
+        (markov.read, {"concentration": math.inf}, "data.concentration=inf must be at least 1e-300 and finite"),
+        (markov.read, {"concentration": math.nan}, "data.concentration=nan must be at least 1e-300 and finite"),
         (markov.read, {"characters": 2}, "data.characters=2 must be at least 3"),
+        (copy.read, {"episode": 10**9, "characters": 10**9}, "data.episode=1000000000 must be at most 100,000,000"),
     ],
 )
 def test_knobs_that_do_not_fit_are_refused_with_what_would(read: Read, knobs: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         read(**knobs)
+
+
+@pytest.mark.parametrize("source", READ)
+@pytest.mark.parametrize("characters", [MOST_CHARACTERS + 1, 10**13, 10**30])
+def test_a_text_that_does_not_fit_memory_is_refused_before_it_is_drawn(source: str, characters: int) -> None:
+    with pytest.raises(BadInput, match=f"data.characters={characters} must be at most 100,000,000"):
+        READ[source](characters, 0)
+
+
+@pytest.mark.parametrize(("episode", "example"), [(64, 6400), (30_000_000, 90_000_000), (10**8, 10**8)])
+def test_where_no_episode_fits_the_size_that_a_message_names_does(episode: int, example: int) -> None:
+    with pytest.raises(BadInput, match=rf"holds no whole episode .* for example {example}\.") as refused:
+        copy.read(episode=episode, characters=episode - 1)
+    assert f"data.characters={episode - 1} " in str(refused.value)
+    assert example % episode == 0
+    if episode == 64:
+        assert len(copy.read(episode=episode, characters=example)) == example
 
 
 @pytest.mark.parametrize(

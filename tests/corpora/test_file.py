@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import unicodedata
+from contextlib import suppress
+from encodings.aliases import aliases
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +114,79 @@ def test_a_character_that_is_cut_off_is_named_whole(written):
 def test_only_encodings_that_can_read_the_file_are_offered(written):
     # cp1252 has no character 0x81; every other byte of UTF-16 text is wrong in UTF-8 or zero.
     assert "would read the file: latin-1. " in message(written(b"abcdefgh\x81"))
-    assert "would read the file: utf-16-le, " in message(written("né à l\u2019été\n".encode("utf-16-le")))
+    assert "would read the file: utf-16-le. " in message(written("天地玄黃 宇宙洪荒日月盈昃\n".encode("utf-16-le")))
+
+
+def test_of_a_file_that_was_utf8_so_far_it_is_told_that_it_is_damaged(written):
+    said = message(written("naïve été\n".encode() * 300 + b"\xff"))
+    assert "900 characters beyond ASCII before it are good UTF-8, so the file is likely damaged there" in said
+    assert "if it is none of UTF-8: cp1251, " in said
+    assert "data.encoding=" not in said
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_of_a_file_with_nul_no_encoding_of_single_bytes_is_proposed(written, encoding):
+    said = message(written("天地玄黃，宇宙洪荒。\n".encode(encoding) * 100))
+    assert f"f it is: data.encoding={encoding}." in said or f"f it is {encoding}: data" in said
+    assert "cp125" not in said
+    assert "latin-1" not in said
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"PK\3\4\x14\0\0\0", "a zip archive"),
+        (b"%PDF-1.7\n", "a PDF"),
+        (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+        (b"\x7fELF\2\1\1\0", "a program"),
+    ],
+)
+def test_what_is_known_to_be_no_text_file_is_told_as_what_it_is(written, content, what):
+    assert f"is no text file, but {what}" in message(written(content + bytes(range(256))))
+
+
+def test_bytes_that_are_no_text_in_any_encoding_are_not_given_one(written):
+    said = message(written(bytes([1, 2, 3, 0x91, 0, 0xFE, 0, 0]) * 1000))
+    assert "it seems to be no text file" in said
+    assert "data.encoding" not in said
+
+
+SCRIPTS = {
+    "ru": "Все счастливые семьи похожи друг на друга.\n",
+    "he": "בראשית ברא אלהים את השמים ואת הארץ\n",
+    "ar": "كان يا ما كان في قديم الزمان\n",
+    "el": "Μήνιν ἄειδε θεὰ Πηληϊάδεω Ἀχιλῆος\n",
+    "hi": "कर्मण्येवाधिकारस्ते मा फलेषु कदाचन\n",
+    "th": "กาลครั้งหนึ่ง นานมาแล้ว\n",
+    "zh": "天地玄黃，宇宙洪荒。\n",
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_utf16_without_a_mark_is_refused_with_its_order_in_any_script(written, script, encoding):
+    path = written((SCRIPTS[script] * 100).encode(encoding))
+    assert f"data.encoding={encoding}." in message(path)
+    assert file.read(path, encoding=encoding).text == SCRIPTS[script] * 100
+
+
+@pytest.mark.parametrize("text", ["1\t0\t1\t0\t1\n" * 100, "a\0" + "words " * 50, "\x1b[1mbold\x1b[0m\n" * 50])
+def test_a_text_with_control_characters_is_not_taken_for_utf16(written, text):
+    assert file.read(written(text.encode())).text == text
+
+
+@pytest.mark.parametrize("encoding", sorted({*aliases.values()}))
+def test_in_any_encoding_any_bytes_are_a_text_or_refused(written, encoding):
+    for content in (b"a\xff\xfe\x80+\xd8\x00\x1b$B~{", b"\x81", b"\x1b$)C\x0e\xff=3Dxn--\n~{~", b"abc"):
+        with suppress(BadInput):
+            assert file.read(written(content), encoding=encoding).text
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "U16"])
+def test_an_encoding_that_needs_a_byte_order_mark_is_refused_without_one(written, encoding):
+    said = message(written("words".encode("utf-32-be")), encoding=encoding)
+    assert "does not begin with a byte order mark" in said
+    assert "Give data.encoding=utf-" in said
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -289,7 +363,8 @@ def library(tmp_path):
         "a.txt": "a",
         ".hidden": "no",
         ".git/config": "no",
-        "prepared/x.tokens": "no",
+        "prepared/x-0123456789ab.tokens": "no",
+        "prepared/x-0123456789ab.json": "no",
     }.items():
         (tmp_path / "library" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "library" / name).write_text(content)
@@ -300,6 +375,77 @@ def test_a_folder_is_every_file_below_it_that_is_not_hidden_sorted_by_path(libra
     corpus = file.read(str(library), prepared=str(library / "prepared"))
     assert (corpus.text, corpus.name) == ("A1\nA2\na\nB", "library")
     assert (corpus.findings.files, corpus.findings.empty_files) == (5, 1)
+
+
+KEPT = ("in-0123456789ab.tokens", "in-0123456789ab.json", "stdin-0123456789abcdef.txt")
+
+
+@pytest.mark.parametrize("path", ["in", "in/*", "in/**", "in/../in", "linked"])
+@pytest.mark.parametrize("prepared", ["in", "./in/", "in/../in", "linked"])
+def test_what_is_kept_of_texts_is_no_text_also_where_it_lies_among_them(tmp_path, monkeypatch, path, prepared):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "linked").symlink_to("in")
+    for name in (*KEPT, "own.txt"):
+        (tmp_path / "in" / name).write_text(name)
+    assert file.read(path, prepared=prepared).text == "own.txt"
+
+
+@pytest.mark.parametrize("path", ["in", "in/*", "*/*"])
+def test_token_ids_are_no_text_wherever_they_lie(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for name in (*KEPT, "own.txt"):
+        (tmp_path / "in" / name).write_text(name)
+    assert file.read(path, prepared="elsewhere").text == "own.txt\nstdin-0123456789abcdef.txt"
+
+
+@pytest.mark.parametrize("name", ["a.tokens", "a.json", "a-0123456789ab.json", "stdin-notes.txt", "stdin-.txt"])
+@pytest.mark.parametrize("path", [".", "*", "in", "in/*"])
+@pytest.mark.parametrize("prepared", [".", "in"])
+def test_only_what_is_kept_is_left_out_of_the_folder_that_it_is_kept_in(tmp_path, monkeypatch, name, path, prepared):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for folder in (tmp_path, tmp_path / "in"):
+        (folder / name).write_text("own")
+    assert file.read(path, prepared=prepared).text == ("own\nown" if path == "." else "own")
+
+
+@pytest.mark.parametrize("path", ["in", "in/*"])
+def test_where_nothing_but_what_is_kept_is_found_that_is_told(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for name in KEPT:
+        (tmp_path / "in" / name).write_text(name)
+    assert "but 3 that trilab keeps there itself" in message(path, prepared="in")
+    assert file.read("in/stdin-0123456789abcdef.txt", prepared="in").text == KEPT[2]
+
+
+def test_a_pattern_may_lead_to_a_file_twice(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "text.txt").write_text("text")
+    assert file.read(f"{tmp_path}/**/**/*.txt").text == "text"
+
+
+@pytest.mark.parametrize("path", [".", "**", "**/*.txt"])
+def test_a_file_is_taken_once_however_many_ways_lead_to_it(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "text.txt").write_text("text")
+    (tmp_path / "a" / "b" / "back").symlink_to(tmp_path)
+    (tmp_path / "z.txt").symlink_to("a/b/text.txt")
+    (tmp_path / "gone.txt").symlink_to("nowhere")
+    assert file.read(path).text == "text"
+
+
+@pytest.mark.parametrize("path", ["texts", "texts/**/*.txt"])
+def test_linked_folders_are_followed(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.txt").write_text("linked")
+    (tmp_path / "texts" / "link").symlink_to("../elsewhere")
+    assert file.read(path).text == "linked"
 
 
 def test_files_are_sorted_however_the_system_lists_them(tmp_path):
@@ -317,6 +463,24 @@ def test_a_pattern_is_the_files_that_match_it(library, pattern, text):
     assert file.read(str(library / pattern), separator="|").text == text
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        *((".", "a"), ("..", "library"), ("../a/", "a"), ("1.md", "1.md"), ("../b.txt", "b.txt")),
+        *(("*.md", "a/*.md"), ("../?.txt", "library/?.txt"), ("../**/*.txt", "library/**/*.txt")),
+    ],
+)
+def test_every_text_has_a_name_that_tells_it_from_others(library, monkeypatch, path, name):
+    monkeypatch.chdir(library / "a")
+    assert file.read(path).name == name
+
+
+def test_line_ends_between_files_are_those_of_the_text(library):
+    for separator in ("\r\n", "\r", r"\r\n"):
+        assert file.read(str(library / "?.txt"), separator=separator).text == "a\nB"
+    assert file.read(str(library / "?.txt"), separator=r"\r\n", newline="keep").text == "a\r\nB"
+
+
 def test_a_separator_may_be_typed_as_a_command_line_can(library):
     assert file.read(str(library / "?.txt"), separator=r"\n\t").text == "a\n\tB"
 
@@ -332,7 +496,7 @@ def test_a_relative_pattern_starts_at_the_current_folder(library, monkeypatch):
 
 def test_a_folder_with_a_binary_file_is_refused_with_its_name(library):
     (library / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
-    assert f"data.path={library / 'picture.png'} is not UTF-8" in message(str(library))
+    assert f"data.path={library / 'picture.png'} is no text file, but a PNG picture" in message(str(library))
 
 
 @pytest.mark.parametrize(("path", "why"), [("nothing", "no file to read"), ("*.doc", "no file matches")])
@@ -367,6 +531,13 @@ def test_a_compressed_file_is_the_text_in_it(written, monkeypatch, kind):
     corpus = file.read(written(pack(content), f"notes.txt.{kind}"))
     assert (corpus.text, corpus.name) == (MANY_SCRIPTS, f"notes.txt.{kind}")
     assert file.read(written(pack(content[:7]) + pack(content[7:]), "in two parts")).text == MANY_SCRIPTS
+
+
+@pytest.mark.parametrize("first", [0x50, 0x5F])
+def test_frames_of_zstd_that_are_to_be_skipped_are(written, first):
+    skipped = bytes([first]) + b"\x2a\x4d\x18\x05\0\0\0other"
+    packed = PACKED["zst"](b"words")
+    assert file.read(written(skipped + packed + skipped + packed)).text == "wordswords"
 
 
 @pytest.mark.parametrize("kind", PACKED)

@@ -102,6 +102,70 @@ def test_where_the_source_is_all_that_is_known_nothing_is_said_of_n_grams(experi
     assert "n-gram" not in shown(made)
 
 
+# Several texts
+
+
+def on(add_run: AddRun, folder: str, sha256: str, source: float, name: str = "copy", **data: Any) -> None:
+    """A run on a text, whose source loses so much."""
+    told = {"data": {"name": name, "sha256": sha256 * 64}, "references": {"source": source}}
+    add_run("none", folder=folder, config={"data": data}, summary=told)
+
+
+def test_texts_of_one_name_are_told_apart_by_what_their_source_was_given(experiment: Path, add_run: AddRun) -> None:
+    on(add_run, "near", "a", 1.3, gap=0, symbols=16)
+    on(add_run, "far", "b", 0.9, gap=8, symbols=16)
+    assert losses(make_report(experiment)) == {"true source (copy, gap=0)": 1.3, "true source (copy, gap=8)": 0.9}
+
+
+def test_texts_of_one_name_and_the_same_loss_have_a_line_each(experiment: Path, add_run: AddRun) -> None:
+    on(add_run, "one", "a", 1.3, data_seed=0)
+    on(add_run, "other", "b", 1.3, data_seed=1)
+    assert losses(make_report(experiment)).keys() == {
+        "true source (copy, data_seed=0)",
+        "true source (copy, data_seed=1)",
+    }
+
+
+def test_texts_that_differ_in_their_content_alone_are_told_apart_by_its_sha256(
+    experiment: Path, add_run: AddRun
+) -> None:
+    on(add_run, "one", "a", 1.3, "notes.txt", path="a/notes.txt")
+    on(add_run, "other", "b", 0.9, "notes.txt", path="b/notes.txt", block_size=16)
+    assert losses(make_report(experiment)) == {
+        "true source (notes.txt, sha256=aaaaaaaaaaaa)": 1.3,
+        "true source (notes.txt, sha256=bbbbbbbbbbbb)": 0.9,
+    }
+
+
+def test_a_text_that_no_other_shares_its_name_with_needs_no_more(experiment: Path, add_run: AddRun) -> None:
+    on(add_run, "near", "a", 1.3, gap=0)
+    on(add_run, "far", "b", 0.9, gap=8)
+    on(add_run, "recall", "c", 0.8, "recall", pairs=4)
+    assert losses(make_report(experiment)) == {
+        "true source (copy, gap=0)": 1.3,
+        "true source (copy, gap=8)": 0.9,
+        "true source (recall)": 0.8,
+    }
+
+
+def test_lines_on_another_part_of_one_text_say_so(experiment: Path, add_run: AddRun) -> None:
+    on(add_run, "small", "a", 1.3, val_share=0.1)
+    on(add_run, "large", "a", 1.31, val_share=0.2)
+    assert losses(make_report(experiment)) == {
+        "true source (copy, val_share=0.1)": 1.3,
+        "true source (copy, val_share=0.2)": 1.31,
+    }
+
+
+def test_one_text_has_one_line_however_it_came_about_and_is_read(experiment: Path, add_run: AddRun) -> None:
+    on(add_run, "one", "a", 1.3, characters=64_000)
+    on(add_run, "other", "a", 1.3, characters=64_001, block_size=16, batch_size=4)
+    assert losses(make_report(experiment)) == {"true source": 1.3}
+    on(add_run, "far", "b", 0.9, characters=64_000, gap=8)
+    both = {"true source (copy)": 1.3, "true source (copy, characters=64000, gap=8)": 0.9}
+    assert losses(make_report(experiment)) == both
+
+
 def answering(add_run: AddRun) -> None:
     for seed, noise in enumerate((0.0, 0.002, -0.001)):
         for name, loss, right in (("none", 2.0, 0.125), ("ema", 0.5, 0.75)):

@@ -66,6 +66,45 @@ def test_another_text_under_the_same_path_is_another_variant(experiment: Path, a
     assert names(experiment) == [("softmax sha256=000000000000", [0]), ("softmax sha256=ffffffffffff", [1])]
 
 
+def drawn(add_run: AddRun, name: str, sha256: str, **config: Any) -> None:
+    """A run of softmax on a text."""
+    add_run("softmax", folder=name, config=config, summary={"data": {"name": "copy", "sha256": sha256 * 64}})
+
+
+def test_a_text_that_follows_from_what_its_source_was_given_is_not_named_by_its_sha256_too(
+    experiment: Path, add_run: AddRun
+) -> None:
+    drawn(add_run, "near", "a", data={"gap": 0})
+    drawn(add_run, "far", "b", data={"gap": 8})
+    drawn(add_run, "far, quick", "b", data={"gap": 8}, optim={"lr": 0.02})
+    assert [name for name, _ in names(experiment)] == [
+        "softmax gap=0 lr=0.01",
+        "softmax gap=8 lr=0.01",
+        "softmax gap=8 lr=0.02",
+    ]
+
+
+@pytest.mark.parametrize("other", [{"optim": {"lr": 0.02}}, {"data": {"block_size": 16}}, {"data": {"val_share": 0.2}}])
+def test_another_text_is_named_where_keys_of_something_else_differ_as_well(
+    experiment: Path, add_run: AddRun, other: dict[str, Any]
+) -> None:
+    drawn(add_run, "one", "a")
+    drawn(add_run, "other", "b", **other)
+    assert {name.rpartition("sha256=")[2][:12] for name, _ in names(experiment)} == {"a" * 12, "b" * 12}
+
+
+def test_texts_of_the_same_values_are_named_by_their_sha256_with_those_of_other_values(
+    experiment: Path, add_run: AddRun
+) -> None:
+    for sha256, gap in (("a", 0), ("b", 0), ("c", 8)):
+        drawn(add_run, sha256, sha256, data={"gap": gap})
+    assert [name for name, _ in names(experiment)] == [
+        "softmax gap=0 sha256=aaaaaaaaaaaa",
+        "softmax gap=0 sha256=bbbbbbbbbbbb",
+        "softmax gap=8 sha256=cccccccccccc",
+    ]
+
+
 def test_variants_of_one_label_are_told_apart_by_the_keys_in_which_they_differ(
     experiment: Path, add_run: AddRun
 ) -> None:

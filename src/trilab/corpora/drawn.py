@@ -11,6 +11,7 @@ from trilab.corpus import Corpus
 from trilab.errors import BadInput
 
 FILLER = "."
+MOST_CHARACTERS = 100_000_000  # texts are drawn into memory
 MOST_SYMBOLS = 1000
 
 _LOWER = (string.ascii_lowercase, 0x4E00)  # and on with Han characters
@@ -50,14 +51,16 @@ class Episodes:
         characters: of the text; as many whole episodes as it holds are drawn.
         seed: of the draws.
     Raises:
-        BadInput: not even one episode.
+        BadInput: not even one episode, or more than MOST_CHARACTERS.
     """
 
     def __init__(self, source: str, *, episode: int, characters: int, seed: int) -> None:
+        at_most("episode", episode, MOST_CHARACTERS)
+        at_most("characters", characters, MOST_CHARACTERS)
         if characters < episode:
             raise BadInput(
                 f"data.characters={characters} holds no whole episode of {episode} characters: make it a multiple of "
-                "data.episode, for example 1000000."
+                f"data.episode, for example {min(100, MOST_CHARACTERS // episode) * episode}."
             )
         n = characters // episode
         self.source = source
@@ -118,3 +121,13 @@ def at_least(knob: str, value: int, least: int) -> None:
     """
     if value < least:
         raise BadInput(f"data.{knob}={value} must be at least {least}.")
+
+
+def at_most(knob: str, value: int, most: int) -> None:
+    """Refuse a knob that is too large.
+
+    Raises:
+        BadInput: value > most.
+    """
+    if value > most:
+        raise BadInput(f"data.{knob}={value} must be at most {most:,}.")

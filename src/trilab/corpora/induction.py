@@ -21,7 +21,7 @@ def read(*, episode: int, characters: int = 1_000_000, seed: int = 0, gap: int =
 
     Args:
         episode: characters of an episode.
-        characters: of the whole text, about.
+        characters: of the whole text, about; at most `drawn.MOST_CHARACTERS`.
         seed: of the text; the seed of a run does not change it.
         gap: characters between an x and the next trigger.
         symbols: lower-case letters to draw from (then Han characters).

@@ -2,17 +2,19 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trilab.corpora.drawn import Draws, at_least, corpus_of, lower
+from trilab.corpora.drawn import MOST_CHARACTERS, Draws, at_least, at_most, corpus_of, lower
 from trilab.corpus import Corpus
 from trilab.errors import BadInput
 
 ONE = 1 << 32
 """Probabilities are multiples of 1 / ONE, so that draws and losses are of exactly the same numbers."""
 MOST_ENTRIES = 1 << 20  # of the table
+LEAST_CONCENTRATION = 1e-300  # logarithms of shares, divided by it, are still finite
 MOST_ROUNDS = 100_000
 
 
@@ -25,14 +27,15 @@ def read(
     first characters are uniform. The source's own loss is -ln P, and tends to `entropy_rate` in the long run.
 
     Args:
-        characters: of the text.
+        characters: of the text, at most MOST_CHARACTERS.
         seed: of P and of the text; the seed of a run changes neither.
         order: characters that the next one depends on.
         symbols: lower-case letters to draw from (then Han characters).
-        concentration: of the Dirichlet distribution; 1 is uniform over all distributions.
+        concentration: of the Dirichlet distribution, at least LEAST_CONCENTRATION; 1 is uniform over all distributions.
     Raises:
         BadInput: a table of more than MOST_ENTRIES probabilities, symbols ** (order + 1); a size out of range.
     """
+    at_most("characters", characters, MOST_CHARACTERS)
     table = transitions(order=order, symbols=symbols, concentration=concentration, seed=seed)
     at_least("characters", characters, order + 1)
     draws = Draws("markov text", seed)
@@ -56,9 +59,10 @@ def transitions(*, order: int, symbols: int, concentration: float, seed: int) ->
     """
     lower("symbols", symbols)
     at_least("order", order, 1)
-    if not 0 < concentration < math.inf:
-        raise BadInput(f"data.concentration={concentration:g} must be above 0 and finite, such as 0.1.")
-    if order * math.log2(symbols) + math.log2(symbols) > math.log2(MOST_ENTRIES):
+    if not LEAST_CONCENTRATION <= concentration < math.inf:
+        least = f"{LEAST_CONCENTRATION:g}"
+        raise BadInput(f"data.concentration={concentration:g} must be at least {least} and finite, such as 0.1.")
+    if order >= MOST_ENTRIES.bit_length() or symbols ** (order + 1) > MOST_ENTRIES:
         most = int(math.log(MOST_ENTRIES) / math.log(symbols) + 1e-9) - 1
         raise BadInput(
             f"data.order={order} with data.symbols={symbols} is a table of {symbols}^{order + 1} probabilities, more "
@@ -116,8 +120,12 @@ def _walk(edges: NDArray[np.int64], draws: NDArray[np.int64], start: int) -> NDA
         (n,) states, each s · V + x modulo the number of states after s.
     """
     n_states, symbols = edges.shape
-    rows, state, states = edges.tolist(), start, []
-    for draw in draws.tolist():  # one step needs the one before it
-        state = (state * symbols + bisect_right(rows[state], draw)) % n_states
-        states.append(state)
-    return np.array(states, dtype=np.int64)
+    rows = edges.tolist()
+
+    def steps() -> Iterator[int]:
+        state = start
+        for draw in draws.data:  # one step needs the one before it; a list of all would take many times the memory
+            state = (state * symbols + bisect_right(rows[state], draw)) % n_states
+            yield state
+
+    return np.fromiter(steps(), dtype=np.int64, count=len(draws))

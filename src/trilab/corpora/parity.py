@@ -19,7 +19,7 @@ def read(*, episode: int, characters: int = 1_000_000, seed: int = 0, every: int
 
     Args:
         episode: characters of an episode.
-        characters: of the whole text, about.
+        characters: of the whole text, about; at most `drawn.MOST_CHARACTERS`.
         seed: of the text; the seed of a run does not change it.
         every: bits before each question.
     Raises:

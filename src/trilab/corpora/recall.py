@@ -21,7 +21,7 @@ def read(
 
     Args:
         episode: characters of an episode.
-        characters: of the whole text, about.
+        characters: of the whole text, about; at most `drawn.MOST_CHARACTERS`.
         seed: of the text; the seed of a run does not change it.
         pairs: shown before the questions.
         keys: lower-case letters to choose keys from (then Han characters).

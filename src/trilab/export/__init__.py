@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from trilab.errors import BadInput
+from trilab.named_run import checkpoint_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +37,7 @@ def export(run: Path, *, format: Format, out: Path | None = None, trust: bool = 
     model's logits, or there is no folder.
 
     Args:
-        run: a run's folder, of which the best checkpoint is taken, or a .ckpt file.
+        run: a run's folder, of which `checkpoint_of` takes one, or a .ckpt file.
         out: the folder to make; None is export/<format> in the run's own, for last.ckpt export/last-<format>.
         trust: as `load_trained` takes it.
     Returns:
@@ -46,13 +47,14 @@ def export(run: Path, *, format: Format, out: Path | None = None, trust: bool = 
             an operation that the format does not have; the message names it.
     """
     writer = _writer(format)
-    out = _place(run, format) if out is None else out
+    file = checkpoint_of(run)
+    out = _place(file, format) if out is None else out
     _refuse_taken(out)
 
     from trilab.export.card import write_card
     from trilab.trained import load_trained
 
-    trained = load_trained(run, trust=trust)
+    trained = load_trained(file, trust=trust)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".unfinished"))
@@ -98,11 +100,9 @@ def _writer(format: Format) -> ModuleType:  # noqa: A002
     return import_module(module)
 
 
-def _place(run: Path, format: Format) -> Path:  # noqa: A002
-    if run.is_dir():
-        return run / "export" / format
-    name = format if run.stem == "best" else f"{run.stem}-{format}"
-    return (run.parent.parent if run.parent.name == "checkpoints" else run.parent) / "export" / name
+def _place(file: Path, format: Format) -> Path:  # noqa: A002
+    name = format if file.stem == "best" else f"{file.stem}-{format}"
+    return (file.parent.parent if file.parent.name == "checkpoints" else file.parent) / "export" / name
 
 
 def _compared(writer: ModuleType, trained: "Trained", folder: Path) -> float | None:

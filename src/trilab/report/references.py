@@ -1,10 +1,12 @@
 """What predictors reach that are not trained: the lines that every loss is to be seen against."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trilab.report.runs import Run, number, one_line
 from trilab.report.terms import Measure
+from trilab.report.variants import JUDGED_ON, OF_WINDOWS, distinctions, settings
 
 
 @dataclass(frozen=True)
@@ -39,38 +41,70 @@ _OF_SPLIT: dict[Measure, str] = {
 
 def references(runs: Iterable[Run], measure: Measure) -> list[Reference]:
     """Of all texts and window sizes that the runs have this measure on, each once; the highest loss first."""
-    found: dict[Reference, None] = {}
+    split = _OF_SPLIT.get(measure, "")
+    of_text: dict[tuple[str | None, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        data, content = run.summary.get("data"), run.summary.get(_OF_SPLIT.get(measure, ""))
-        if not isinstance(content, dict):
-            continue
-        text = one_line(str(data.get("name"))) if isinstance(data, dict) else ""
-        cut = run.config.get("data")
-        size = cut.get("block_size") if isinstance(cut, dict) else None
-        window = size if isinstance(size, int) else None
-        for name, key in (("uniform", "uniform"), ("1-gram", "unigram"), ("true source", "source")):
-            if (loss := number(content.get(key))) is not None:
-                found[Reference(name, loss, text, is_source=key == "source")] = None
-        for key, whole in (("windowed", False), ("full", True)):
-            orders = content.get(key)
-            for order, value in orders.items() if isinstance(orders, dict) else ():
-                if (loss := number(value)) is not None:
-                    name = f"{one_line(str(order))}-gram"
-                    line = (
-                        Reference(f"{name}, whole past", loss, text, whole_context=True)
-                        if whole
-                        else Reference(name, loss, text, window=window)
-                    )
-                    found[line] = None
-    return sorted(_told_apart(list(found)), key=lambda line: (-line.loss, line.name))
+        if isinstance(run.summary.get(split), dict):
+            told = settings(run)
+            of_text[_text_name(run), *(told.get(key) for key in JUDGED_ON)].append(run)
+    lines = [list(dict.fromkeys(line for run in same for line in _lines(run, split))) for same in of_text.values()]
+    windows = {line.window for same in lines for line in same if line.window is not None}
+    named = [
+        replace(line, name="".join([line.name, _windows(line) if len(windows) > 1 else "", text]))
+        for same, text in zip(lines, _told_apart(list(of_text.values())), strict=True)
+        for line in same
+    ]
+    return sorted(named, key=lambda line: (-line.loss, line.name))
 
 
-def _told_apart(lines: Sequence[Reference]) -> list[Reference]:
-    """Names with the text and the window, where there are several of them."""
-    texts, windows = {line.text for line in lines}, {line.window for line in lines if line.window is not None}
-    named = []
-    for line in lines:
-        window = f", windows of {line.window}" if len(windows) > 1 and line.window is not None else ""
-        text = f" ({line.text})" if len(texts) > 1 and line.text else ""
-        named.append(replace(line, name=f"{line.name}{window}{text}"))
-    return named
+def _lines(run: Run, split: str) -> Iterator[Reference]:
+    """Of one run, without what tells its text and windows from those of others."""
+    content, text, cut = run.summary[split], _text_name(run), run.config.get("data")
+    size = cut.get("block_size") if isinstance(cut, dict) else None
+    window = size if isinstance(size, int) else None
+    for name, key in (("uniform", "uniform"), ("1-gram", "unigram"), ("true source", "source")):
+        if (loss := number(content.get(key))) is not None:
+            yield Reference(name, loss, text, is_source=key == "source")
+    for key, whole in (("windowed", False), ("full", True)):
+        orders = content.get(key)
+        for order, value in orders.items() if isinstance(orders, dict) else ():
+            if (loss := number(value)) is not None:
+                name = f"{one_line(str(order))}-gram"
+                if whole:
+                    yield Reference(f"{name}, whole past", loss, text, whole_context=True)
+                else:
+                    yield Reference(name, loss, text, window=window)
+
+
+def _text_name(run: Run) -> str:
+    data = run.summary.get("data")
+    return one_line(str(data.get("name"))) if isinstance(data, dict) else ""
+
+
+def _windows(line: Reference) -> str:
+    return "" if line.window is None else f", windows of {line.window}"
+
+
+def _told_apart(of_text: Sequence[Sequence[Run]]) -> list[str]:
+    """One for each text: " (copy, gap=8)", as much as tells it from the others; nothing where it is the only one.
+
+    Args:
+        of_text: the runs on each.
+    """
+    if len(of_text) < 2:
+        return [""] * len(of_text)
+    known = [_settings_of_text(same) for same in of_text]
+    names = [_text_name(same[0]) for same in of_text]
+    found = []
+    for own, name in zip(known, names, strict=True):
+        namesakes = [other for other, its_name in zip(known, names, strict=True) if its_name == name]
+        parts = ", ".join(filter(None, [name, *distinctions(own, namesakes)]))
+        found.append(f" ({parts})" if parts else "")
+    return found
+
+
+def _settings_of_text(runs: Iterable[Run]) -> dict[str, str]:
+    """Settings of the text in which all runs on it agree."""
+    first, *others = (settings(run).items() for run in runs)
+    common = set(first).intersection(*others)
+    return {key: value for key, value in sorted(common) if key.startswith("data.") and key not in OF_WINDOWS}

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from trilab.report.runs import Run, number
 from trilab.report.terms import MEASURES, Measure
-from trilab.report.variants import Variant
+from trilab.report.variants import JUDGED_ON, Variant
 from trilab.sequential import Spending, look_by_look
 from trilab.stats import Blocks, Comparison, PairedDifference, compare, sample_std
 
@@ -204,10 +204,7 @@ def _comparisons(
 
 def same_text(one: Variant, other: Variant) -> bool:
     """Whether two variants were validated, and tested, on the same characters."""
-    return all(one.settings.get(key) == other.settings.get(key) for key in _TEXT)
-
-
-_TEXT = ("data.sha256", "data.val_share", "data.test_share")
+    return all(one.settings.get(key) == other.settings.get(key) for key in JUDGED_ON)
 
 
 def _blocks(variants: Sequence[Variant], baseline: Variant) -> tuple[dict[str, Blocks], dict[str, Blocks]]:

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from trilab.identity import flat
 from trilab.report.runs import Run, one_line
 
+JUDGED_ON = ("data.sha256", "data.val_share", "data.test_share")
+"""Settings in which two runs that were validated, and tested, on the same characters agree."""
+OF_WINDOWS = frozenset({"data.batch_size", "data.block_size", "data.val_chars"})
+"""Settings of how a text is read, whichever text it is."""
+
 
 @dataclass(frozen=True, eq=False)
 class Variant:
@@ -127,12 +132,27 @@ def _typed_by_hand(value: object) -> str:
 
 
 def distinctions(own: Mapping[str, str], namesakes: list[dict[str, str]]) -> list[str]:
-    """key=value for every key whose value is not the same in all; the key's last part where that is clear enough."""
+    """key=value for every key whose value is not the same in all; the key's last part where that is clear enough.
+
+    The sha256 of the text is left out where it follows from what the source of the text was given.
+    """
     keys = {key for other in namesakes for key in other}
     differing = sorted(key for key in keys if len({other.get(key) for other in namesakes}) > 1)
+    if _sha256_follows(namesakes):
+        differing = [key for key in differing if key != "data.sha256"]
     last_parts = Counter(key.rpartition(".")[2] for key in differing)
     return [
         f"{last if last_parts[last := key.rpartition('.')[2]] == 1 else key}={own[key]}"
         for key in differing
         if key in own
     ]
+
+
+def _sha256_follows(namesakes: Iterable[Mapping[str, str]]) -> bool:
+    """Whether sources that were given the same values made the same text."""
+    texts: dict[frozenset[tuple[str, str]], set[str | None]] = defaultdict(set)
+    for other in namesakes:
+        given = {key: value for key, value in other.items() if key.startswith("data.")}
+        of_source = frozenset((key, value) for key, value in given.items() if key not in {*OF_WINDOWS, *JUDGED_ON})
+        texts[of_source].add(other.get("data.sha256"))
+    return all(len(same) == 1 for same in texts.values())
