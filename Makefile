@@ -84,7 +84,7 @@ wheel: $(DONE) ## build dist/trilab-*.whl, conf/ included
 	$(BIN)/python -m hatchling build -t wheel
 
 clean: ## remove .venv/, builds and caches; data/ and outputs/ stay
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests train.py -name __pycache__ -prune -exec rm -rf {} +
 
 # A set-up that was broken off is completed: what pip had half written (no INSTALLER yet) is installed again.
