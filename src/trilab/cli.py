@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     board.set_defaults(command=_dashboard)
 
     generate = commands.add_parser("generate", help="text from a trained model, or what a text costs it")
-    generate.add_argument("run", help="a run's folder, a checkpoint, or a W&B run path: entity/project/run_id")
+    _add_run(generate)
     given = generate.add_mutually_exclusive_group()
     given.add_argument("--prompt", metavar="TEXT", help="how the text begins; --prompt=-x if with a -")
     given.add_argument("--prompt-file", metavar="FILE", help="the same in a file, less one last line end; - is stdin")
@@ -152,14 +152,6 @@ def _parser() -> argparse.ArgumentParser:
         default="error",
         help="characters that the model does not know: refuse them, or leave them out (default: error)",
     )
-    generate.add_argument(
-        "--outputs",
-        type=Path,
-        default=Path("outputs"),
-        metavar="FOLDER",
-        help="where W&B's runs are (default: outputs)",
-    )
-    generate.add_argument("--trust", action="store_true", help="run code outside trilab that the checkpoint names")
     generate.add_argument("--json", action="store_true", help="print a JSON object a text, and nothing else")
     generate.set_defaults(command=_generate)
 
@@ -176,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     data.set_defaults(command=_data)
 
     export = commands.add_parser("export", help="a trained model for other programs: safetensors, torch-export or ONNX")
-    export.add_argument("run", help="a run's folder, a checkpoint, or a W&B run path: entity/project/run_id")
+    _add_run(export)
     export.add_argument(
         "--format",
         choices=("safetensors", "torch-export", "onnx"),
@@ -184,16 +176,21 @@ def _parser() -> argparse.ArgumentParser:
         help="the weights, a program for PyTorch, or one for every machine (default: safetensors)",
     )
     export.add_argument("--out", metavar="FOLDER", help="to make (default: export/<format> in the run's own)")
-    export.add_argument("--trust", action="store_true", help="run code outside trilab that the checkpoint names")
-    export.add_argument(
+    export.set_defaults(command=_export)
+    return parser
+
+
+def _add_run(command: argparse.ArgumentParser) -> None:
+    """What every command takes that reads a trained model."""
+    command.add_argument("run", help="a run's folder, a checkpoint, or a W&B run path: entity/project/run_id")
+    command.add_argument(
         "--outputs",
         type=Path,
         default=Path("outputs"),
         metavar="FOLDER",
         help="where W&B's runs are (default: outputs)",
     )
-    export.set_defaults(command=_export)
-    return parser
+    command.add_argument("--trust", action="store_true", help="run code outside trilab that the checkpoint names")
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -299,36 +296,32 @@ def _generate(arguments: argparse.Namespace) -> None:
     from trilab.sampling import Sampling
 
     skip_unknown = arguments.unknown == "skip"
-    try:
-        if arguments.loss is not None:
-            _refuse_writing(arguments)
-            show_losses(
-                arguments.run,
-                arguments.loss,
-                skip_unknown=skip_unknown,
-                outputs=arguments.outputs,
-                trust=arguments.trust,
-                as_json=arguments.json,
-            )
-            return
-        write_texts(
+    if arguments.loss is not None:
+        _refuse_writing(arguments)
+        show_losses(
             arguments.run,
-            prompt=_two_dashes(arguments.prompt),
-            prompt_file=arguments.prompt_file,
-            count=arguments.tokens,
-            number=arguments.number,
-            sampling=Sampling(arguments.temperature, arguments.top_k, arguments.top_p),
-            seed=arguments.seed,
-            stops=[_two_dashes(stop) for stop in arguments.stop],
-            unbounded=arguments.unbounded,
+            arguments.loss,
             skip_unknown=skip_unknown,
             outputs=arguments.outputs,
             trust=arguments.trust,
             as_json=arguments.json,
         )
-    except BrokenPipeError:  # `… | head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
-        sys.exit(141)  # 128 + SIGPIPE
+        return
+    write_texts(
+        arguments.run,
+        prompt=_two_dashes(arguments.prompt),
+        prompt_file=arguments.prompt_file,
+        count=arguments.tokens,
+        number=arguments.number,
+        sampling=Sampling(arguments.temperature, arguments.top_k, arguments.top_p),
+        seed=arguments.seed,
+        stops=[_two_dashes(stop) for stop in arguments.stop],
+        unbounded=arguments.unbounded,
+        skip_unknown=skip_unknown,
+        outputs=arguments.outputs,
+        trust=arguments.trust,
+        as_json=arguments.json,
+    )
 
 
 def _two_dashes(value: Any) -> Any:
