@@ -188,6 +188,16 @@ def test_bytes_between_members_are_refused(tmp_path: Path, whole: bytes) -> None
     assert "bytes that belong to no member" in unreadable(tmp_path / "y.ckpt")
 
 
+@pytest.mark.parametrize("mark", [0x01, 0x10])  # read-only, folder
+def test_a_marked_member_is_refused(tmp_path: Path, whole: bytes, mark: int) -> None:
+    with zipfile.ZipFile(tmp_path / "x.ckpt", "w") as archive:
+        for name, stored in members(whole).items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mark if name == "archive/data/0" else 0
+            archive.writestr(info, stored)
+    assert "says more of a member" in unreadable(tmp_path / "x.ckpt")
+
+
 def same(one: Any, other: Any) -> bool:
     """Whether two contents are equal, tensors bit for bit."""
     if isinstance(one, torch.Tensor):

@@ -41,6 +41,7 @@ _END = struct.Struct("<4s4H2LH")  # what a zip ends with: mark, disks, entries, 
 _END_64 = struct.Struct("<4sQ2H2L4Q")  # the same with wide numbers, before it
 _LOCATOR_64 = struct.Struct("<4sLQL")  # between the two: mark, disk, offset of the one with wide numbers, disks
 _AFTER_MEMBER = (0, 16, 24)  # bytes: none, or a member's sum and sizes once more
+_DOS_ATTRIBUTES = 0xFF  # of a member marked as a folder torch reads no byte: its tensor is what was in memory before
 _LOCAL = struct.Struct("<4s5H3L2H")  # what stands before a member; the last two: length of its name, and of the rest
 
 
@@ -135,7 +136,8 @@ def _refuse_odd_members(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
             raise Unreadable(f"has a member that torch.save does not write, {info.filename!r:.100}")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise Unreadable(f"has a compressed member, {info.filename!r:.100}, and trilab compresses none")
-        if info.comment or (info.extra and archive.start_dir < zipfile.ZIP64_LIMIT):
+        marked = info.external_attr & _DOS_ATTRIBUTES
+        if marked or info.comment or (info.extra and archive.start_dir < zipfile.ZIP64_LIMIT):
             raise Unreadable(f"says more of a member than torch.save does, {info.filename!r:.100}")
         if info.header_offset < free:
             raise Unreadable(f"has members that overlap: {info.filename!r:.100}")
