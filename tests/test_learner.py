@@ -18,11 +18,11 @@ from trilab.agg.attention import SelfAttention
 from trilab.corpus import Corpus
 from trilab.datamodule import CharData
 from trilab.learner import Diverged, Learner, evaluating
+from trilab.loggers import MetricsFile
 from trilab.loss import mean_nats
 from trilab.metrics import LossByBlock
 from trilab.model import LanguageModel
 from trilab.optim import Optim, lr_factor
-from trilab.tracking import MetricsFile
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 11) for i in range(600))
 

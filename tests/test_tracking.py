@@ -25,7 +25,8 @@ from PIL import Image
 from trilab import tracking
 from trilab.holder import read_holder
 from trilab.launch import main
-from trilab.tracking import Line, MetricsFile, Wandb, log_line, log_picture, log_report, log_texts, wandb_run
+from trilab.loggers import Line, log_line, log_picture, log_texts
+from trilab.tracking import Wandb, log_report, wandb_run
 
 from .command import train_py
 from .conftest import QUICK, ROOT, Outcome, exit_code
@@ -830,26 +831,3 @@ def test_a_report_that_cannot_be_logged_stops_nothing(tmp_path: Path, said: list
     a_report(tmp_path / "outputs", tmp_path / "report.html")
     [line] = said
     assert line.startswith("W&B cannot be used (")
-
-
-# metrics.jsonl
-
-
-def test_lines_after_the_checkpoint_and_the_half_line_of_a_killed_run_are_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1, "a": 1.0}\n{"step": 2, "a": 2.0}\n{"step": 3, "a": 3.0}\n{"step": 4, "a": 4.')
-    metrics = MetricsFile(path, step=2)
-    metrics.log_metrics({"a": 5.0}, step=3)
-    metrics.close()
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [
-        {"step": 1, "a": 1.0},
-        {"step": 2, "a": 2.0},
-        {"step": 3, "a": 5.0},
-    ]
-
-
-def test_a_line_can_be_read_while_the_training_goes_on(tmp_path: Path) -> None:
-    metrics = MetricsFile(tmp_path / "metrics.jsonl", step=0)
-    metrics.log_metrics({"val/loss": 0.1}, step=7)
-    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 7, "val/loss": 0.1}
-    metrics.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 from trilab import __version__
 from trilab.errors import BadInput
+from trilab.imports import importing_torch
 
 
 def main() -> None:
@@ -194,7 +195,8 @@ def _add_run(command: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from trilab.check import check
+    with importing_torch():
+        from trilab.check import check
 
     holds = check(
         arguments.words,
@@ -208,7 +210,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> None:
-    from trilab.explain import explain
+    with importing_torch():
+        from trilab.explain import explain
 
     explain(arguments.words, picture=arguments.svg, page=arguments.page)
 
@@ -351,8 +354,10 @@ def _data(arguments: argparse.Namespace) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> None:
-    from trilab.export import export
     from trilab.named_run import find_run
+
+    with importing_torch():
+        from trilab.export import export
 
     if arguments.out == "":
         raise BadInput("--out is empty: give a folder to make, or leave it out.")

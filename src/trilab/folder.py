@@ -26,6 +26,7 @@ from trilab.atomic import clear, replacing
 from trilab.cluster import Place, place
 from trilab.config import Config, save
 from trilab.errors import BadInput
+from trilab.imports import importing_torch
 from trilab.lock import held
 from trilab.outcome import Outcome, lost, outcome_of
 from trilab.processes import train_in_processes
@@ -210,7 +211,8 @@ def _train_apart(config: Config, folder: Path, *, shown: bool, alone: bool) -> d
 
 
 def _train(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
-    from trilab.run import run  # torch and Lightning are imported only where something is trained
+    with importing_torch():  # only where something is trained
+        from trilab.run import run
 
     with _logged_to(folder / "log" if os.environ.get("RANK", "0") == "0" else None):
         return run(config, folder, console=console, alone=alone)

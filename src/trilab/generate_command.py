@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trilab.errors import BadInput
+from trilab.imports import importing_torch
 from trilab.named_run import find_run
 from trilab.sampling import Sampling
 from trilab.terminal import harmless
@@ -61,8 +62,9 @@ def write_texts(
     else:
         origin, given = f"--prompt-file {prompt_file}", read_text_file(prompt_file, "--prompt-file")
         given = without_last_line_end(given)
-    from trilab.known_text import known_text
-    from trilab.writing import write
+    with importing_torch():
+        from trilab.known_text import known_text
+        from trilab.writing import write
 
     trained = _loaded(path, trust=trust)
     known = known_text(given, trained, origin=origin, skip=skip_unknown)
@@ -110,8 +112,9 @@ def show_losses(run: str, file: str, *, skip_unknown: bool, outputs: Path, trust
 
     from rich.console import Console
 
-    from trilab.known_text import known_text
-    from trilab.scoring import score
+    with importing_torch():
+        from trilab.known_text import known_text
+        from trilab.scoring import score
 
     trained = _loaded(path, trust=trust)
     known = known_text(text, trained, origin=f"--loss {file}", skip=skip_unknown)

@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger
 from PIL import Image
 
 from trilab.atomic import replacing
-from trilab.tracking import Line, Shows
+from trilab.loggers import Line, Shows
 
 # MLflow would send what it is used for to its makers, and refuses its own format of local files unless told not to
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -59,7 +59,7 @@ def train_in_processes(
 
 
 def _start_server() -> None:
-    _CONTEXT.set_forkserver_preload(["trilab.run"])
+    _CONTEXT.set_forkserver_preload(["trilab.preloaded"])
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         multiprocessing.set_start_method("forkserver", force=True)  # joblib's name for its own means nothing there
     ignored: dict[int, Any] = {}

@@ -34,13 +34,13 @@ from trilab.gate import Coverage, Leak, examine
 from trilab.identity import differences
 from trilab.learner import Learner
 from trilab.local_loggers import mlflow_run, tensorboard_run
+from trilab.loggers import Line, MetricsFile, log_line, log_summary
 from trilab.metrics import LossByBlock
 from trilab.model import LanguageModel
 from trilab.references import references_for
 from trilab.report.runs import one_line
 from trilab.resumable import refuse_unresumable
 from trilab.stopping import patiently
-from trilab.tracking import Line, MetricsFile, log_line, log_summary, wandb_run
 from trilab.trainer import build_trainer
 from trilab.windows import blocks
 
@@ -400,6 +400,8 @@ def _tracked(config: Config, folder: Path, step: int) -> AbstractContextManager[
     name, outputs = f"{config.name}-seed{config.seed}", Path(config.paths.outputs)
     match config.logger.name:
         case "wandb":
+            from trilab.tracking import wandb_run
+
             return wandb_run(
                 outputs,
                 project=config.logger.project,

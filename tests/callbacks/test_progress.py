@@ -11,7 +11,7 @@ from rich.console import Console
 
 from trilab.callbacks.progress import TrainingProgress
 from trilab.learner import Diverged
-from trilab.tracking import MetricsFile
+from trilab.loggers import MetricsFile
 
 from ..test_learner import QUIET, fit, learner, poisoned
 

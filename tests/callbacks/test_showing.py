@@ -14,8 +14,8 @@ from trilab.callbacks.checkpoints import Checkpoints
 from trilab.callbacks.samples import Samples
 from trilab.callbacks.showing import Showing
 from trilab.callbacks.weight_tables import WeightTables
+from trilab.loggers import MetricsFile, Shows
 from trilab.model import LanguageModel
-from trilab.tracking import MetricsFile, Shows
 from trilab.vocabulary import Vocabulary
 
 from ..test_learner import QUIET, fit, learner

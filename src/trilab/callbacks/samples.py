@@ -13,9 +13,9 @@ from trilab.callbacks.showing import Showing
 from trilab.generate import generate
 from trilab.init import seed_of
 from trilab.learner import evaluating
+from trilab.loggers import log_texts
 from trilab.model import LanguageModel
 from trilab.terminal import harmless
-from trilab.tracking import log_texts
 from trilab.vocabulary import Vocabulary
 
 EARLY = 100  # characters of a sample amid the training, at most: on a tiny model each costs as long as half a step

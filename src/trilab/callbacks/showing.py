@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from trilab.learner import Learner
+from trilab.loggers import Shows
 from trilab.model import LanguageModel
-from trilab.tracking import Shows
 
 
 class Showing(Callback, ABC):

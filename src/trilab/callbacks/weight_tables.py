@@ -14,8 +14,8 @@ from trilab.atomic import replacing
 from trilab.callbacks.showing import Showing
 from trilab.colours import colours
 from trilab.learner import evaluating
+from trilab.loggers import log_picture
 from trilab.model import LanguageModel
-from trilab.tracking import log_picture
 
 SIDE = 256  # pixels of one table's side, at least
 HEADS = 8  # of a table, at most

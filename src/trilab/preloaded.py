@@ -1,0 +1,7 @@
+"""What the server that starts runs has imported, for all of them."""
+
+from trilab.imports import importing_torch
+
+with importing_torch():
+    import trilab.run
+    import trilab.tracking  # noqa: F401
