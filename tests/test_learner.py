@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
+from torch import Tensor, nn
 
 from trilab.agg.attention import SelfAttention
 from trilab.corpus import Corpus
@@ -333,3 +333,14 @@ def test_evaluating_gives_the_mode_back_also_after_an_exception(training: bool) 
     with pytest.raises(RuntimeError, match="on purpose"), evaluating(module):
         raise RuntimeError("on purpose")
     assert module.training is training
+
+
+def test_attributes_are_set_as_on_any_module() -> None:
+    module = learner()
+    module.note = "a"  # type: ignore[assignment]
+    module.note = "b"  # type: ignore[assignment]
+    assert module.note == "b"
+    module.note = nn.Linear(1, 1)
+    assert "note" in dict(module.named_children())
+    with pytest.raises(TypeError, match="cannot assign 'str'"):
+        module.note = "c"  # type: ignore[assignment]

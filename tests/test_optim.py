@@ -8,7 +8,10 @@ import torch
 from torch import nn
 
 from trilab.agg.attention import SelfAttention
+from trilab.build import build_model
+from trilab.compose import composed, strategy_names
 from trilab.errors import BadInput
+from trilab.loss import mean_nats
 from trilab.model import LanguageModel
 from trilab.optim import Optim, adamw, lr_factor
 
@@ -39,6 +42,23 @@ def test_without_a_gradient_a_matrix_shrinks_by_the_decay_and_a_vector_stays() -
     adamw(model, Optim(lr=0.1, weight_decay=0.5)).step()
     assert torch.allclose(model.weight, torch.full((2, 2), 1 - 0.1 * 0.5))
     assert torch.equal(model.bias, torch.ones(2))
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_gradients_lie_in_memory_as_their_weights_do_and_one_pass_moves_them_as_many(name: str) -> None:
+    moved = []
+    for fused in (True, False):
+        model = build_model(composed([f"agg={name}", "model.value=true", "model.output=true"]), 7)
+        tokens = torch.arange(16).reshape(2, 8) % 7
+        optimizer = adamw(model, Optim(weight_decay=0.1), fused=fused)
+        for _ in range(3):
+            optimizer.zero_grad()
+            mean_nats(model(tokens), tokens.roll(-1, 1)).backward()
+            given = [p for p in model.parameters() if p.grad is not None]
+            assert all(p.grad is not None and p.grad.stride() == p.stride() for p in given)
+            optimizer.step()
+        moved.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*moved, rtol=1e-4, atol=1e-6)
 
 
 def test_adamw_gets_the_rate_betas_and_eps() -> None:

@@ -1,11 +1,11 @@
 """Text, vocabulary and windows for Lightning. Only window starts travel; the tokens live where the model lives."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from trilab.corpus import Corpus
 from trilab.windows import (
@@ -92,9 +92,9 @@ class CharData(LightningDataModule):
         """Characters learned from in one optimizer step, over all processes."""
         return self.windows.batch_size * self.block_size
 
-    def train_dataloader(self) -> DataLoader[WindowBatch]:
+    def train_dataloader(self) -> Iterable[WindowBatch]:
         """Micro-steps from the trainer's present step to the last."""
-        return DataLoader(_MicroSteps(self), batch_size=None)
+        return _MicroSteps(self)  # a DataLoader around it would only take time
 
     def val_dataloader(self) -> DataLoader[WindowBatch]:
         """Every validation window counted once, dealt over the processes."""
@@ -123,7 +123,7 @@ class CharData(LightningDataModule):
         return Windows(inputs, targets[:n_counted], starts[:n_counted], answers)
 
 
-class _MicroSteps(IterableDataset[WindowBatch]):
+class _MicroSteps(Iterable[WindowBatch]):
     def __init__(self, data: CharData) -> None:
         self.data = data
 

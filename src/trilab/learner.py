@@ -89,6 +89,19 @@ class Learner(LightningModule):
         self._settled = torch.empty(0, dtype=torch.float64)
         self._skeletons: list[LanguageModel] = []  # in a list, since a module's modules are trained
 
+    # Hooks of each step that Lightning need not call; see callbacks.seldom.
+    on_train_batch_start: Any = None
+    on_before_zero_grad: Any = None
+    on_before_backward: Any = None
+    on_after_backward: Any = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As any module's, but quick for a name: Lightning notes that of every hook it calls."""
+        if type(value) is str and name in self.__dict__:
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
     def configure_model(self) -> None:
         """Spread the weights over the processes, where the strategy is one that wants them so."""
         if self.device_mesh is not None and not self._skeletons:
@@ -257,7 +270,8 @@ class Learner(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its rate, moved once per optimizer step."""
-        optimizer = adamw(self.model, self.optim)
+        # fused it would also divide by the scale of float16, and leave Lightning nothing to clip
+        optimizer = adamw(self.model, self.optim, fused=self.trainer.precision != "16-mixed")
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: lr_factor(step, self.optim, self.max_steps)
         )

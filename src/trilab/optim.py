@@ -55,15 +55,24 @@ class Optim:
             raise BadInput(f"optim.grad_clip={self.grad_clip} must be above 0, or null for no clipping.")
 
 
-def adamw(model: nn.Module, optim: Optim) -> torch.optim.AdamW:
-    """AdamW over two groups: matrices with weight decay, everything else without."""
+def adamw(model: nn.Module, optim: Optim, *, fused: bool = True) -> torch.optim.AdamW:
+    """AdamW over two groups: matrices with weight decay, everything else without.
+
+    Args:
+        fused: all arithmetic of one parameter in one pass over it, which is quicker. Its gradient must lie in memory
+            as the parameter does: autograd sees to that, a gradient that is put in place by hand may not.
+    """
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": optim.weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=optim.eps
+        [group for group in groups if group["params"]],
+        lr=optim.lr,
+        betas=(optim.beta1, optim.beta2),
+        eps=optim.eps,
+        fused=fused,
     )
 
 

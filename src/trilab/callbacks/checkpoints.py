@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import distributed
 
 from trilab import stopping
+from trilab.callbacks.seldom import Seldom
 from trilab.learner import Learner
 
 
-class Checkpoints(Callback):
+class Checkpoints(Seldom):
     """Keeps the checkpoint with the lowest validation loss, and the latest; stops after a step when asked to.
 
     Nothing of it is stored in a checkpoint, no path above all: a run's folder may be moved, and goes on.

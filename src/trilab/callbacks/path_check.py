@@ -4,8 +4,9 @@ import logging
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
+from trilab.callbacks.seldom import Seldom
 from trilab.gate import Coverage, Leak, examine_path
 from trilab.learner import Learner
 
@@ -14,7 +15,7 @@ log = logging.getLogger("trilab")
 DTYPES = {"16": torch.float16, "bf16": torch.bfloat16}
 
 
-class PathCheck(Callback):
+class PathCheck(Seldom):
     """Before the first step, on the device, in the precision and with the gradients of it: no logit may see the future.
 
     What the gate proves in float64 need not hold for the kernels that other devices and dtypes choose.

@@ -3,14 +3,15 @@
 import time
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from trilab.callbacks.seldom import Seldom
 from trilab.learner import Learner
 
 
-class TrainingProgress(Callback):
+class TrainingProgress(Seldom):
     """Logs the mean training loss of every `every` steps with the rate and the characters per second.
 
     Args:

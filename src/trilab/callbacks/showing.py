@@ -2,14 +2,15 @@
 
 from abc import ABC, abstractmethod
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
+from trilab.callbacks.seldom import Seldom
 from trilab.learner import Learner
 from trilab.loggers import Shows
 from trilab.model import LanguageModel
 
 
-class Showing(Callback, ABC):
+class Showing(Seldom, ABC):
     """Shows the whole model every so many steps and after the last one; nothing of the training depends on it.
 
     A validation is where nobody counts the seconds as training, so the first one from each multiple of `every` on is
