@@ -168,6 +168,28 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--json", action="store_true", help="print a JSON object, and nothing else")
     data.set_defaults(command=_data)
 
+    bench = commands.add_parser("bench", help="how quick everything is, against plain loops and the machine's limits")
+    bench.add_argument(
+        "kinds",
+        nargs="*",
+        metavar="KIND",
+        help="agg, train, generate, data, sweep, startup, or all (default: none, to show what --json holds)",
+    )
+    bench.add_argument("--quick", action="store_true", help="some seconds each, too short to judge by")
+    bench.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads of each way (default: 1)")
+    bench.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    bench.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="KEYS",
+        help="train: one more way to run train.py, as 'trainer.precision=bf16-mixed'; may be repeated",
+    )
+    bench.add_argument("--json", type=Path, metavar="FILE", help="every repeat; what it holds of other kinds is kept")
+    bench.add_argument("--svg", type=Path, metavar="FOLDER", help="a picture of each kind")
+    bench.add_argument("--page", type=Path, metavar="FILE", help="write the page of every bar from what --json holds")
+    bench.set_defaults(command=_bench)
+
     export = commands.add_parser("export", help="a trained model for other programs: safetensors, torch-export or ONNX")
     _add_run(export)
     export.add_argument(
@@ -351,6 +373,26 @@ def _data(arguments: argparse.Namespace) -> None:
         given["prepared"] = arguments.prepared
     keys = [override(f"data.{name}", value) for name, value in {"path": path, **given}.items()]
     show(inspect(corpus, **shares), ["data=file", *keys], **shares, as_json=arguments.json)
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from trilab.bench import bench
+
+    if arguments.threads < 1:
+        raise BadInput(f"--threads={arguments.threads} must be at least 1.")
+    bench(
+        arguments.kinds,
+        quick=arguments.quick,
+        threads=arguments.threads,
+        device=arguments.device,
+        also=arguments.also,
+        json=arguments.json,
+        svg=arguments.svg,
+        page=arguments.page,
+        console=Console(),
+    )
 
 
 def _export(arguments: argparse.Namespace) -> None:

@@ -357,13 +357,13 @@ def _provenance() -> dict[str, Any]:
         "hardware": {
             "machine": platform.machine(),
             "system": platform.system(),
-            "processor": _processor(),
+            "processor": processor(),
             "cpus": os.cpu_count(),
         },
     }
 
 
-def _processor() -> str:
+def processor() -> str:
     """The name that its maker gave it, where the system tells it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():

@@ -1,0 +1,77 @@
+"""`trilab bench`: what everything costs, as ratios that were taken in one run on one machine."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from trilab.bench.measured import KINDS, Measured, load, merged, save
+from trilab.bench.table import show
+from trilab.bench.telling import Tell, telling
+from trilab.errors import BadInput
+
+
+def bench(
+    kinds: Sequence[str],
+    *,
+    quick: bool,
+    threads: int,
+    device: str,
+    also: Sequence[str],
+    json: Path | None,
+    svg: Path | None,
+    page: Path | None,
+    console: Console,
+) -> None:
+    """Measure, and show what came of it.
+
+    Args:
+        kinds: of KINDS, or "all"; none: only show what the JSON file holds.
+        quick: fewer and shorter turns, smaller sizes.
+        threads: CPU threads of each way.
+        device: "cpu" or "cuda".
+        also: further ways to run train.py, see train.measure.
+        json: what was measured goes there; what it held of other kinds is kept.
+        svg: a folder for a picture of each kind.
+        page: Markdown with every bar, and its pictures beside it.
+        console: takes the tables.
+    Raises:
+        BadInput: a kind that there is not, nothing to measure and nothing to show, a file that cannot be read or written,
+            no such device.
+    """
+    if unknown := [kind for kind in kinds if kind not in (*KINDS, "all")]:
+        raise BadInput(f"{unknown[0]} is nothing that can be measured: {', '.join(KINDS)}, or all.")
+    wanted = KINDS if "all" in kinds else tuple(kind for kind in KINDS if kind in kinds)
+    known = load(json) if json else []
+    if not wanted and not known:
+        raise BadInput(f"Nothing to measure: name some of {', '.join(KINDS)}, or all; or --json a file to show.")
+    if device == "cuda":
+        _refuse_without_card()
+    found: list[Measured] = []
+    with telling() as tell:
+        for kind, measure in _measures(quick, threads, device, also, tell).items():
+            if kind in wanted:
+                found.append(measure())
+                if json:  # at once: what comes later may be broken off
+                    save(json, merged(known, found))
+    shown = found or known
+    for one in shown:
+        show(one, console)
+
+
+def _measures(
+    quick: bool, threads: int, device: str, also: Sequence[str], tell: Tell
+) -> Mapping[str, Callable[[], Measured]]:
+    from trilab.bench import startup, train
+
+    return {
+        "train": lambda: train.measure(quick=quick, threads=threads, device=device, also=also, tell=tell),
+        "startup": lambda: startup.measure(quick=quick, threads=threads, tell=tell),
+    }
+
+
+def _refuse_without_card() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise BadInput("--device cuda: this machine has no GPU that torch can use. Leave --device out.")

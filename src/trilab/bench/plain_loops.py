@@ -1,0 +1,73 @@
+"""Training loops in plain PyTorch, as a person writes them who needs no laboratory: what train.py is measured against.
+
+No logging, no checkpoints, no validation, no clipping. Both take the same model object as train.py trains.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from trilab.model import LanguageModel
+
+# (tokens, block_size, batch_size) → inputs and targets, (B, T) each.
+Draw = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
+
+
+def one_by_one(tokens: Tensor, block_size: int, batch_size: int) -> tuple[Tensor, Tensor]:
+    """Windows as gpt.py cuts them: each by itself, in a list that is then stacked, inputs and targets apart."""
+    starts = torch.randint(len(tokens) - block_size, (batch_size,))
+    inputs = torch.stack([tokens[start : start + block_size] for start in starts])  # (B, T)
+    targets = torch.stack([tokens[start + 1 : start + block_size + 1] for start in starts])
+    return inputs.to(tokens.device), targets.to(tokens.device)
+
+
+def all_at_once(tokens: Tensor, block_size: int, batch_size: int) -> tuple[Tensor, Tensor]:
+    """The same windows by one look-up in a view of all that there are."""
+    starts = torch.randint(len(tokens) - block_size, (batch_size,), device=tokens.device)
+    windows = tokens.unfold(0, block_size + 1, 1)[starts]  # (B, T + 1)
+    return windows[:, :-1], windows[:, 1:]
+
+
+class PlainLoop:
+    """A model, an optimizer, and steps.
+
+    Args:
+        model: in training mode, on the device of the tokens.
+        tokens: (n,) int64, of the training split.
+        batch_size: windows of one step.
+        draw: how windows are cut.
+        fused: one kernel for the whole update, and not one for each tensor.
+    """
+
+    def __init__(self, model: LanguageModel, tokens: Tensor, batch_size: int, draw: Draw, *, fused: bool) -> None:
+        self.model = model
+        self.tokens = tokens
+        self.batch_size = batch_size
+        self.draw = draw
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=fused or None)
+
+    def steps(self, number: int) -> None:
+        """Take so many optimizer steps."""
+        for _ in range(number):
+            inputs, targets = self.draw(self.tokens, self.model.block_size, self.batch_size)
+            logits = self.model(inputs)  # (B, T, V)
+            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+
+
+def as_in_gpt_py(model: LanguageModel, tokens: Tensor, batch_size: int) -> PlainLoop:
+    """The lecture's: windows one by one, AdamW as it comes.
+
+    Source:
+        Karpathy, Let's build GPT, gpt.py; there the model returns its loss too.
+    """
+    return PlainLoop(model, tokens, batch_size, one_by_one, fused=False)
+
+
+def vectorised(model: LanguageModel, tokens: Tensor, batch_size: int) -> PlainLoop:
+    """The quickest that plain PyTorch offers without another precision or a compiler."""
+    return PlainLoop(model, tokens, batch_size, all_at_once, fused=True)
