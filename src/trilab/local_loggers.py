@@ -11,16 +11,18 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 from filelock import FileLock
 from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger
-from PIL import Image
 
 from trilab.atomic import replacing
 from trilab.loggers import Line, Shows
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 # MLflow would send what it is used for to its makers, and refuses its own format of local files unless told not to
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -52,7 +54,7 @@ class TensorBoard(TensorBoardLogger, Shows):
         """Add the newest; the others are there."""
         self.experiment.add_text(name, _verbatim(texts[-1][1]), step)
 
-    def show_picture(self, name: str, picture: Image.Image, step: int) -> None:
+    def show_picture(self, name: str, picture: "Image.Image", step: int) -> None:
         """Add it under one name for all steps."""
         self.experiment.add_image(name, np.asarray(picture), step, dataformats="HWC")
 
@@ -139,7 +141,7 @@ class Mlflow(MLFlowLogger, Shows):
         text = texts[-1][1].encode("utf-8", "backslashreplace").decode()
         self.experiment.log_text(self.run_id, text, f"{name}/step_{step:08d}.txt")
 
-    def show_picture(self, name: str, picture: Image.Image, step: int) -> None:
+    def show_picture(self, name: str, picture: "Image.Image", step: int) -> None:
         """Keep it as a file."""
         self.experiment.log_image(self.run_id, picture, f"{name}/step_{step:08d}.png")
 

@@ -17,16 +17,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 import wandb
 from lightning.pytorch.loggers import WandbLogger
-from PIL import Image
 from wandb.sdk import wandb_setup
 
 from trilab.atomic import replacing
 from trilab.loggers import Line, Shows
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 log = logging.getLogger("trilab")
 
@@ -93,7 +95,7 @@ class Wandb(WandbLogger, Shows):
         """Log one table with all of them: the latest has the whole history."""
         self.log_table(name, columns=["step", "text"], data=[[at, text] for at, text in texts], step=step)
 
-    def show_picture(self, name: str, picture: Image.Image, step: int) -> None:
+    def show_picture(self, name: str, picture: "Image.Image", step: int) -> None:
         """Log it under one name for all steps, which W&B shows with a slider."""
         self.log_image(name, images=[picture], step=step)
 

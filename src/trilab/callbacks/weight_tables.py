@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from lightning.pytorch import Trainer
 from numpy.typing import NDArray
-from PIL import Image
 
 from trilab.atomic import replacing
 from trilab.callbacks.showing import Showing
@@ -16,6 +15,9 @@ from trilab.colours import colours
 from trilab.learner import evaluating
 from trilab.loggers import log_picture
 from trilab.model import LanguageModel
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SIDE = 256  # pixels of one table's side, at least
 HEADS = 8  # of a table, at most
@@ -80,8 +82,10 @@ def tables(model: LanguageModel, tokens: torch.Tensor) -> dict[str, NDArray[np.f
     }
 
 
-def strip(table: NDArray[np.float32]) -> Image.Image:
+def strip(table: NDArray[np.float32]) -> "Image.Image":
     """(H, T, T) weights → their pictures side by side."""
+    from PIL import Image  # here, since a training begins long before there is a picture
+
     heads = [draw(head.astype(np.float64)) for head in table]
     picture = Image.new("RGB", (sum(h.width for h in heads) + 4 * (len(heads) - 1), heads[0].height), "white")
     for index, head in enumerate(heads):
@@ -89,8 +93,10 @@ def strip(table: NDArray[np.float32]) -> Image.Image:
     return picture
 
 
-def draw(table: NDArray[np.float64]) -> Image.Image:
+def draw(table: NDArray[np.float64]) -> "Image.Image":
     """(T, T) weights → a square picture; row t is position t, bright where the weight is large, cold where negative."""
+    from PIL import Image
+
     pixels = colours(table / (np.abs(table).max() or 1.0))  # (T, T, 3)
     zoom = max(1, -(-SIDE // len(table)))
     return Image.fromarray(pixels.repeat(zoom, axis=0).repeat(zoom, axis=1))
