@@ -186,8 +186,9 @@ def test_each_step_is_taken_at_its_own_rate(accumulate: int) -> None:
     rates: list[float] = []
 
     class Rates(Callback):
-        def on_before_optimizer_step(self, trainer: Trainer, pl_module: Any, optimizer: Any) -> None:
-            rates.append(optimizer.param_groups[0]["lr"])
+        def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+            if trainer.global_step > len(rates):
+                rates.append(trainer.optimizers[0].param_groups[0]["lr"])
 
     module = learner(lr=0.01, schedule="cosine", warmup_steps=2, min_lr_ratio=0.1)
     fit(module, [Rates()], accumulate=accumulate)

@@ -45,8 +45,11 @@ def refuse_unresumable(content: Mapping[str, Any], model: nn.Module, loops: Mapp
     callbacks = content.get("callbacks")
     if not isinstance(callbacks, dict) or not all(isinstance(state, dict) for state in callbacks.values()):
         raise BadInput("its callbacks are something else than the state of each.")
-    _refuse_other_optimizer(_only(content, "optimizer_states"), model, step)
-    _refuse_other_schedule(_only(content, "lr_schedulers"), step)
+    match content.get("optimizer_states"):
+        case [dict(state)]:
+            _refuse_other_optimizer(state, model, step)
+        case _:
+            raise BadInput("its optimizer_states are not the one that trilab writes: it would begin anew in part.")
     scaler = content.get("MixedPrecision")
     if scaler and not (isinstance(scaler, dict) and scaler.keys() == _SCALER and all(map(_number, scaler.values()))):
         raise BadInput("its MixedPrecision is something else than the scale of gradients in float16.")
@@ -92,13 +95,6 @@ def _refuse_other_memories(own: Mapping[str, Any], step: int) -> None:
     raise BadInput("its pending is something else than the losses not yet written, and their steps.")
 
 
-def _only(content: Mapping[str, Any], name: str) -> dict[str, Any]:
-    match content.get(name):
-        case [dict(state)]:
-            return state
-    raise BadInput(f"its {name} are not the one that trilab writes: the training would begin anew in part.")
-
-
 def _refuse_other_optimizer(found: Mapping[str, Any], model: nn.Module, step: int) -> None:
     """As torch pairs them: the n-th parameter of all groups with the n-th."""
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -127,7 +123,6 @@ def _group(group: Any) -> bool:
         case {
             "params": list(names),
             "lr": lr,
-            "initial_lr": initial,
             "eps": eps,
             "weight_decay": decay,
             "betas": (list() | tuple()) as betas,
@@ -136,10 +131,11 @@ def _group(group: Any) -> bool:
             return (
                 all(isinstance(name, int | str) for name in names)
                 and len(set(names)) == len(names)
-                and all(_number(number) and number >= 0 for number in (lr, initial, eps, decay))
+                and all(_number(number) and number >= 0 for number in (lr, eps, decay))
                 and len(betas) == 2
                 and all(_number(beta) and 0 <= beta < 1 for beta in betas)
-                and all(switch is None or isinstance(switch, bool) for switch in switches.values())
+                # initial_lr: of a scheduler, as trilab had one before
+                and all(v is None or isinstance(v, bool) or name == "initial_lr" for name, v in switches.items())
             )
     return False
 
@@ -156,14 +152,6 @@ def _refuse_other_moments(state: Mapping[str, Any], parameter: Tensor, step: int
             raise BadInput(f"its optimizer has an {name} that is not of its parameter's shape {(*parameter.shape,)}.")
         if not torch.isfinite(moment).all() or (name == "exp_avg_sq" and (moment < 0).any()):
             raise BadInput(f"its optimizer has an {name} that no training comes to: not finite, or below 0.")
-
-
-def _refuse_other_schedule(found: Mapping[str, Any], step: int) -> None:
-    match found:
-        case {"base_lrs": list(base), "_last_lr": list(last), "last_epoch": int(done), "_step_count": int()}:
-            if done == step and base and last and all(_number(rate) and rate >= 0 for rate in (*base, *last)):
-                return
-    raise BadInput("its lr_schedulers are something else than the rates at its step.")
 
 
 def _count(value: Any) -> bool:

@@ -36,8 +36,8 @@ def bench(
         page: Markdown with every bar, and its pictures beside it.
         console: takes the tables.
     Raises:
-        BadInput: a kind that there is not, nothing to measure and nothing to show, a file that cannot be read or written,
-            no such device.
+        BadInput: a kind that there is not, nothing to measure and nothing to show, a file that cannot be read or
+            written, no such device.
     """
     if unknown := [kind for kind in kinds if kind not in (*KINDS, "all")]:
         raise BadInput(f"{unknown[0]} is nothing that can be measured: {', '.join(KINDS)}, or all.")
