@@ -277,6 +277,12 @@ def test_help_names_groups_and_keys_in_words(train: Train) -> None:
         assert words in done.out
 
 
+@pytest.mark.parametrize("keys", [[], ["agg=attention", "seed=7"]])
+def test_help_says_what_hydra_itself_would(train: Train, keys: list[str]) -> None:
+    own, hydras = (train("--help", *keys, *more, quick=False) for more in ((), ("--config-name=train",)))
+    assert own.out.split() == hydras.out.split()
+
+
 STOPS = BREAKS.replace('raise RuntimeError("broken on purpose")', "os.kill(os.getpid(), int(os.environ['SIGNUM']))")
 
 

@@ -25,7 +25,7 @@ from trilab.compose import conf_dir, plain
 from trilab.config import read
 from trilab.errors import BadInput
 from trilab.folder import RunFailed, attend, speak
-from trilab.help import keys_in_words
+from trilab.help import help_text, keys_in_words
 from trilab.lock import Held
 from trilab.standard_input import in_its_place
 from trilab.stopping import Stopped
@@ -71,6 +71,10 @@ def _launch() -> int:
     try:
         if nameless := [given for given in sys.argv[1:] if given.startswith("=")]:
             raise BadInput(f"{nameless[0]} has no key before its =: write key=value.")
+        flags = {given for given in sys.argv[1:] if given.startswith("-")}
+        if flags & {"-h", "--help"} and flags <= {"-h", "--help", "-m", "--multirun"}:
+            print(help_text([given for given in sys.argv[1:] if given not in flags], conf_dir()))
+            return 0
         sys.argv[1:] = in_its_place(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(job)()
         if _errors and sweep.current is None:
