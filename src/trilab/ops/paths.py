@@ -1,0 +1,39 @@
+"""Which way an operation takes: kernels or torch's own operations, called at once or through torch's dispatcher."""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from trilab.ops.native import library
+
+
+def has_kernels(x: Tensor) -> bool:
+    """Whether there are kernels for tensors on the device of x.
+
+    An exported program must run where trilab is not installed: it is made of torch's own operations.
+    """
+    return not torch.compiler.is_exporting() and _has_kernels(x.device.type)
+
+
+# torch.compile takes the answer as it is, instead of looking into how a library is compiled
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_kernels(device: str) -> bool:
+    if device == "cpu":
+        return library() is not None
+    return device == "cuda" and find_spec("triton") is not None
+
+
+def at_once(*tensors: Tensor | None) -> bool:
+    """Whether a kernel may be called straight away, with no way through torch's dispatcher (30 µs and more a call).
+
+    Not while torch.compile or a transform of torch.func looks on, nor a dispatch mode, as those that count operations;
+    nor for tensors of other kinds, which may hold no numbers at all.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
+        and all(tensor is None or type(tensor) in (Tensor, Parameter) for tensor in tensors)
+    )
