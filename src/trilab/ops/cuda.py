@@ -4,6 +4,9 @@ A program has the channels of one block, of one row of the batch, and goes throu
 all tokens at once, a state from chunk to chunk. Sums are kept in float32, of float64 in float64.
 """
 
+# What Triton compiles has no types of Python's, and Triton itself none that a checker could read.
+# mypy: disable-error-code="import-untyped, import-not-found, no-untyped-def, untyped-decorator, unused-ignore"
+
 from typing import Any
 
 import torch
@@ -15,16 +18,14 @@ TIME = 32  # tokens of a chunk
 CHANNELS = 32  # of a program; a row of them is one transaction of memory
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _then(a, h, a_next, h_next):  # type: ignore[no-untyped-def]
+@triton.jit
+def _then(a, h, a_next, h_next):
     """First one stretch of time, then the next: what is left of a state before both, and the state after both."""
     return a * a_next, h * a_next + h_next
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _prefix(
-    x_at, y_at, time, channels, MEAN: tl.constexpr, ADJOINT: tl.constexpr, T: tl.constexpr, C: tl.constexpr
-):  # type: ignore[no-untyped-def]
+@triton.jit
+def _prefix(x_at, y_at, time, channels, MEAN: tl.constexpr, ADJOINT: tl.constexpr, T: tl.constexpr, C: tl.constexpr):
     c = tl.program_id(1) * C + tl.arange(0, C)
     row = tl.program_id(0).to(tl.int64) * time * channels
     wide = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
@@ -44,12 +45,12 @@ def _prefix(
         tl.store(y_at + at, y.to(y_at.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _scan(
     a_at, b_at, x_at, h_at, time, channels, size,
     a_row, a_time, b_row, b_time, A_WIDE: tl.constexpr, B_WIDE: tl.constexpr, B: tl.constexpr,
     T: tl.constexpr, C: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * C + tl.arange(0, C)
     a_c = c if A_WIDE else c // size
@@ -70,12 +71,12 @@ def _scan(
         state = tl.sum(tl.where(tl.arange(0, T)[:, None] == T - 1, h, 0), 0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _scan_backward(
     a_at, b_at, x_at, h_at, into_at, to_x_at, to_a_at, to_b_at, time, channels, size,
     a_row, a_time, b_row, b_time, A_WIDE: tl.constexpr, B_WIDE: tl.constexpr, B: tl.constexpr,
     TO_A: tl.constexpr, TO_B: tl.constexpr, T: tl.constexpr, C: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * C + tl.arange(0, C)
     a_c = c if A_WIDE else c // size

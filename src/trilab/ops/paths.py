@@ -10,11 +10,15 @@ from trilab.ops.native import library
 
 
 def has_kernels(x: Tensor) -> bool:
-    """Whether there are kernels for tensors on the device of x.
+    """Whether there are kernels for tensors on the device of x, and they may be called.
 
-    An exported program must run where trilab is not installed: it is made of torch's own operations.
+    An exported program must run where trilab is not installed, and the transforms of torch.func look into what they
+    transform: both are given torch's own operations.
     """
-    return not torch.compiler.is_exporting() and _has_kernels(x.device.type)
+    if torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active():
+        return False
+    there: bool = _has_kernels(x.device.type)
+    return there
 
 
 # torch.compile takes the answer as it is, instead of looking into how a library is compiled
@@ -28,12 +32,11 @@ def _has_kernels(device: str) -> bool:
 def at_once(*tensors: Tensor | None) -> bool:
     """Whether a kernel may be called straight away, with no way through torch's dispatcher (30 µs and more a call).
 
-    Not while torch.compile or a transform of torch.func looks on, nor a dispatch mode, as those that count operations;
-    nor for tensors of other kinds, which may hold no numbers at all.
+    Not while torch.compile looks on, nor a dispatch mode, as those that count operations; nor for tensors of other
+    kinds, which may hold no numbers at all.
     """
     return (
         not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
         and not torch._C._len_torch_dispatch_stack()
         and all(tensor is None or type(tensor) in (Tensor, Parameter) for tensor in tensors)
     )

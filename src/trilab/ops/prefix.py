@@ -40,50 +40,49 @@ def _prefix(x: Tensor, *, mean: bool, adjoint: bool) -> Tensor:
     """y = A x, or its adjoint y = Aᵀ x, which is also its gradient: the sums run from the end, of x_t / (t + 1)."""
     if not has_kernels(x):
         return _by_torch(x, mean, adjoint)
+    y: Tensor
     if not at_once(x):
-        return registered_prefix(x, mean, adjoint)
-    if torch.is_grad_enabled() and x.requires_grad:
-        y: Tensor = _Prefix.apply(x, mean, adjoint)  # type: ignore[no-untyped-call]
-        return y
-    return cpu.prefix(x, mean, adjoint) if x.is_cpu else _on_cuda(x, mean, adjoint)
+        y = registered_prefix(x, mean, adjoint)
+    elif torch.is_grad_enabled() and x.requires_grad:
+        y = _Prefix.apply(x, mean, adjoint)  # type: ignore[no-untyped-call]
+    else:
+        y = _forward(x, mean, adjoint)
+    return y
 
 
 def _by_torch(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
     """Where there is no kernel."""
     wide = torch.promote_types(x.dtype, torch.float32)  # 65,536 ones already overflow float16
+    y = x.to(wide)  # not by cumsum(dtype=…), whose gradient is rounded before it is summed
     counts = torch.arange(1, x.shape[1] + 1, dtype=wide, device=x.device).view(-1, *[1] * (x.ndim - 2))
     if adjoint:
-        shares = x.to(wide) / counts if mean else x
-        return shares.flip(1).cumsum(1, dtype=wide).flip(1).to(x.dtype)
-    sums = x.cumsum(1, dtype=wide)
-    return (sums / counts if mean else sums).to(x.dtype)
+        y = (y / counts if mean else y).flip(1).cumsum(1).flip(1)
+    else:
+        y = y.cumsum(1) / counts if mean else y.cumsum(1)
+    return y.to(x.dtype)
 
 
-def _on_cuda(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
+def _forward(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
+    if x.is_cpu:
+        return cpu.prefix(x, mean, adjoint)
     from trilab.ops import cuda  # Triton is not on every machine
 
-    return cuda.prefix(x, mean, adjoint)
+    y: Tensor = cuda.prefix(x, mean, adjoint)
+    return y
 
 
 @torch.library.custom_op("trilab::prefix", mutates_args=(), device_types="cpu")
 def registered_prefix(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
-    """`_prefix` as an operation that torch.compile and torch.func know."""
+    """`_prefix` as an operation that torch.compile knows."""
     return cpu.prefix(x, mean, adjoint)
 
 
-registered_prefix.register_kernel("cuda")(_on_cuda)
+registered_prefix.register_kernel("cuda")(_forward)
 
 
 @registered_prefix.register_fake
 def _(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
     return x.new_empty(x.shape)
-
-
-@registered_prefix.register_vmap
-def _(info: Any, in_dims: tuple[int, None, None], x: Tensor, mean: bool, adjoint: bool) -> tuple[Tensor, int]:
-    rows = x.movedim(in_dims[0], 0).flatten(0, 1)
-    y = _prefix(rows, mean=mean, adjoint=adjoint)
-    return y.view(info.batch_size, -1, *y.shape[1:]), 0
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, bool, bool], output: Tensor) -> None:
@@ -103,7 +102,7 @@ class _Prefix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: bool, adjoint: bool) -> Tensor:
         ctx.mean, ctx.adjoint = mean, adjoint
-        return cpu.prefix(x, mean, adjoint) if x.is_cpu else _on_cuda(x, mean, adjoint)
+        return _forward(x, mean, adjoint)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

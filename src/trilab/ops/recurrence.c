@@ -101,7 +101,7 @@ struct prefix {
 };
 
 /* Sums in double. A double is divided by the count; for what is stored in less, a product with its inverse rounds to
- * the same number, at a third of the time. */
+ * the same number, or to the other side of a tie, at a third of the time. */
 #define STORED double
 #define STOREDS doubles
 #define OF(name) name##_float64

@@ -62,20 +62,25 @@ def _fitted(a: Tensor, b: Tensor | None, x: Tensor) -> tuple[Tensor, Tensor | No
 
 
 def _scan(a: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
+    h: Tensor
     if not at_once(a, b, x):
-        return registered_scan(a, b, x)
-    if torch.is_grad_enabled() and (a.requires_grad or x.requires_grad or (b is not None and b.requires_grad)):
-        h: Tensor = _Scan.apply(a, b, x)  # type: ignore[no-untyped-call]
-        return h
-    return _forward(a, b, x)
+        h = registered_scan(a, b, x)
+    elif torch.is_grad_enabled() and (a.requires_grad or x.requires_grad or (b is not None and b.requires_grad)):
+        h = _Scan.apply(a, b, x)  # type: ignore[no-untyped-call]
+    else:
+        h = _forward(a, b, x)
+    return h
 
 
 def _scan_backward(
     a: Tensor, b: Tensor | None, x: Tensor, h: Tensor, into: Tensor, to_a: bool, to_b: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if not at_once(a, b, x, h, into):
-        return registered_scan_backward(a, b, x, h, into, to_a, to_b)
-    return _backward(a, b, x, h, into, to_a, to_b)
+    gradients: tuple[Tensor, Tensor, Tensor]
+    if at_once(a, b, x, h, into):
+        gradients = _backward(a, b, x, h, into, to_a, to_b)
+    else:
+        gradients = registered_scan_backward(a, b, x, h, into, to_a, to_b)
+    return gradients
 
 
 def _forward(a: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
@@ -83,7 +88,8 @@ def _forward(a: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
         return cpu.scan(a, b, x)
     from trilab.ops import cuda  # Triton is not on every machine
 
-    return cuda.scan(a, b, x)
+    h: Tensor = cuda.scan(a, b, x)
+    return h
 
 
 def _backward(
@@ -93,7 +99,8 @@ def _backward(
         return cpu.scan_backward(a, b, x, h, into, to_a, to_b)
     from trilab.ops import cuda
 
-    return cuda.scan_backward(a, b, x, h, into, to_a, to_b)
+    gradients: tuple[Tensor, Tensor, Tensor] = cuda.scan_backward(a, b, x, h, into, to_a, to_b)
+    return gradients
 
 
 @torch.library.custom_op("trilab::scan", mutates_args=(), device_types="cpu")
@@ -129,40 +136,6 @@ def _(
         x.new_empty(a.shape) if to_a else nothing,
         nothing.clone() if b is None or not to_b else x.new_empty(b.shape),
     )
-
-
-@registered_scan.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *given: Tensor | None) -> tuple[Tensor, int]:
-    a, b, x = _rows(info.batch_size, in_dims, given)
-    assert a is not None
-    assert x is not None
-    return _in_maps(_scan(a, b, x), info.batch_size), 0
-
-
-@registered_scan_backward.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    *tensors, to_a, to_b = given
-    a, b, x, h, into = _rows(info.batch_size, in_dims, tensors)
-    assert a is not None
-    assert x is not None
-    assert h is not None
-    assert into is not None
-    gradients = _scan_backward(a, b, x, h, into, to_a, to_b)
-    return tuple(_in_maps(gradient, info.batch_size) for gradient in gradients), (0, 0, 0)
-
-
-def _rows(batch_size: int, in_dims: Any, given: Any) -> list[Tensor | None]:
-    """What vmap maps over becomes rows of the batch; what it does not map over is the same for all."""
-    return [
-        None
-        if tensor is None
-        else (tensor.expand(batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)).flatten(0, 1)
-        for dim, tensor in zip(in_dims, given, strict=False)
-    ]
-
-
-def _in_maps(rows: Tensor, batch_size: int) -> Tensor:
-    return rows.view(batch_size, len(rows) // batch_size, *rows.shape[1:])
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor | None, Tensor], output: Tensor) -> None:
