@@ -14,7 +14,7 @@ from pathlib import Path
 
 SOURCES = [Path(__file__).with_name(name) for name in ("recurrence.c", "prefix_of.h", "scan_of.h")]
 # no contraction, no processor of its own: the same bits everywhere, and memory is what the kernels wait for anyhow
-FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
+FLAGS = ("-O2", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
 PATIENCE = 60  # seconds for a compilation of one
 
 log = logging.getLogger("trilab")

@@ -27,7 +27,9 @@ def scan(a: Tensor, x: Tensor, b: Tensor | None = None) -> Tensor:
     Returns:
         (B, T, …), shape of x.
     """
-    dtype = torch.result_type(a, x) if b is None else torch.promote_types(torch.result_type(a, x), b.dtype)
+    dtype = torch.promote_types(a.dtype, x.dtype)
+    if b is not None:
+        dtype = torch.promote_types(dtype, b.dtype)
     wide = torch.promote_types(dtype, torch.float32)
     a, b, x = a.to(wide), None if b is None else b.to(wide), x.to(wide)
     return (_scan(*_fitted(a, b, x), x) if has_kernels(x) else _chunked(a, b, x)).to(dtype)
