@@ -8,6 +8,8 @@ from torch.nn import Parameter
 
 from trilab.ops.native import library
 
+TRITON = find_spec("triton") is not None
+
 
 def has_kernels(x: Tensor) -> bool:
     """Whether there are kernels for tensors on the device of x, and they may be called.
@@ -17,16 +19,9 @@ def has_kernels(x: Tensor) -> bool:
     """
     if torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active():
         return False
-    there: bool = _has_kernels(x.device.type)
-    return there
-
-
-# torch.compile takes the answer as it is, instead of looking into how a library is compiled
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _has_kernels(device: str) -> bool:
-    if device == "cpu":
-        return library() is not None
-    return device == "cuda" and find_spec("triton") is not None
+    if x.is_cpu:  # torch.compile need not look into how a library is made: what is registered can do without
+        return torch.compiler.is_compiling() or library() is not None
+    return x.is_cuda and TRITON
 
 
 def at_once(*tensors: Tensor | None) -> bool:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from trilab.ops import cpu
+from trilab.ops.native import library
 from trilab.ops.paths import at_once, has_kernels
 
 
@@ -64,7 +65,7 @@ def _by_torch(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
 
 def _forward(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
     if x.is_cpu:
-        return cpu.prefix(x, mean, adjoint)
+        return cpu.prefix(x, mean, adjoint) if library() else _by_torch(x, mean, adjoint)
     from trilab.ops import cuda  # Triton is not on every machine
 
     y: Tensor = cuda.prefix(x, mean, adjoint)
@@ -74,7 +75,7 @@ def _forward(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
 @torch.library.custom_op("trilab::prefix", mutates_args=(), device_types="cpu")
 def registered_prefix(x: Tensor, mean: bool, adjoint: bool) -> Tensor:
     """`_prefix` as an operation that torch.compile knows."""
-    return cpu.prefix(x, mean, adjoint)
+    return _forward(x, mean, adjoint)
 
 
 registered_prefix.register_kernel("cuda")(_forward)

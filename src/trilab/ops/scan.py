@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from trilab.ops import cpu
+from trilab.ops.native import library
 from trilab.ops.paths import at_once, has_kernels
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -87,7 +88,7 @@ def _scan_backward(
 
 def _forward(a: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
     if x.is_cpu:
-        return cpu.scan(a, b, x)
+        return cpu.scan(a, b, x) if library() else _chunked(a, b, x).contiguous()
     from trilab.ops import cuda  # Triton is not on every machine
 
     h: Tensor = cuda.scan(a, b, x)
@@ -98,7 +99,11 @@ def _backward(
     a: Tensor, b: Tensor | None, x: Tensor, h: Tensor, into: Tensor, to_a: bool, to_b: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     if x.is_cpu:
-        return cpu.scan_backward(a, b, x, h, into, to_a, to_b)
+        if library():
+            return cpu.scan_backward(a, b, x, h, into, to_a, to_b)
+        nothing = x.new_empty(0)
+        of_a, of_b, of_x = _gradients_with_graph(a, b, x, h, into)
+        return of_x.contiguous(), of_a if to_a else nothing, nothing.clone() if of_b is None or not to_b else of_b
     from trilab.ops import cuda
 
     gradients: tuple[Tensor, Tensor, Tensor] = cuda.scan_backward(a, b, x, h, into, to_a, to_b)
@@ -108,7 +113,7 @@ def _backward(
 @torch.library.custom_op("trilab::scan", mutates_args=(), device_types="cpu")
 def registered_scan(a: Tensor, b: Tensor | None, x: Tensor) -> Tensor:
     """h of (a, b, x) as `_fitted` gives them, of one dtype, float32 or float64; contiguous."""
-    return cpu.scan(a, b, x)
+    return _forward(a, b, x)
 
 
 @torch.library.custom_op("trilab::scan_backward", mutates_args=(), device_types="cpu")
@@ -116,7 +121,7 @@ def registered_scan_backward(
     a: Tensor, b: Tensor | None, x: Tensor, h: Tensor, into: Tensor, to_a: bool, to_b: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, a and b, for `into` arriving at h; empty for factors where not wanted."""
-    return cpu.scan_backward(a, b, x, h, into, to_a, to_b)
+    return _backward(a, b, x, h, into, to_a, to_b)
 
 
 registered_scan.register_kernel("cuda")(_forward)
@@ -154,7 +159,9 @@ def _gradients(ctx: Any, into: Tensor) -> Gradients:
     return to_a if wanted_a else None, to_b if wanted_b else None, to_x if wanted_x else None
 
 
-def _gradients_with_graph(a: Tensor, b: Tensor | None, x: Tensor, h: Tensor, into: Tensor) -> Gradients:
+def _gradients_with_graph(
+    a: Tensor, b: Tensor | None, x: Tensor, h: Tensor, into: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor]:
     """The gradient of a recurrence is one that runs from the end: g_t = a_{t+1} g_{t+1} + into_t arrives at h_t."""
     arrived = scan(_padded(a, -1, 1).flip(1), into.flip(1)).flip(1)
     to_a = (arrived * _padded(h, 1, -1)).sum_to_size(a.shape)
