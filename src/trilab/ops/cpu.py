@@ -72,9 +72,10 @@ def _threads(x: Tensor) -> int:
 
 
 def _sizes(a: Tensor, b: Tensor | None, x: Tensor) -> tuple[int, int, int, int, int]:
-    """Rows, tokens, channels, channels of one head, threads."""
+    """Rows, tokens, channels, channels of one head (all where each has factors of its own), threads."""
     channels = x.numel() // (len(x) * x.shape[1])
-    heads = min(math.prod(factors.shape[2:]) for factors in (a, b) if factors is not None)
+    shared = (factors for factors in (a, b) if factors is not None and factors.shape != x.shape)
+    heads = max((math.prod(factors.shape[2:]) for factors in shared), default=1)
     return len(x), x.shape[1], channels, channels // heads, _threads(x)
 
 
