@@ -1,5 +1,7 @@
 """Prefix sums and means are their loops: values and gradients, by kernels and by torch's own operations."""
 
+import os
+
 import pytest
 import torch
 from torch import Tensor
@@ -100,6 +102,18 @@ def test_threads_change_no_bit(
     for threads in (2, 3, 8, 1000):
         monkeypatch.setattr(cpu, "_threads", lambda x, threads=threads: threads)
         assert torch.equal(cpu.prefix(x, True, adjoint), alone)
+
+
+@needs_kernels
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python's, of forks where threads run
+def test_a_forked_child_goes_on_with_as_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_threads", lambda x: 3)
+    x = drawn(5, 9, 130)
+    before = cpu.prefix(x, True, False)
+    child = os.fork()
+    if child == 0:
+        os._exit(not torch.equal(cpu.prefix(x, True, False), before))
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.usefixtures("way")

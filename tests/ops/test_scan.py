@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from trilab.ops import cpu, scan
+from trilab.ops import cpu, paths, scan
 from trilab.ops.native import library
 from trilab.ops.scan import registered_scan, registered_scan_backward, scan_loop
 
@@ -200,7 +200,15 @@ def test_the_operations_are_registered_as_torch_asks(name: str) -> None:
     torch.library.opcheck(registered_scan_backward, (*given, True, b is not None))
 
 
-@needs_kernels
+@pytest.fixture(params=[pytest.param("kernels", marks=needs_kernels), "torch"])
+def registered_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch.compile has called finds the kernels, or does without."""
+    if request.param == "torch":
+        monkeypatch.setattr(scan, "library", lambda: None)
+        monkeypatch.setattr(paths, "library", lambda: None)
+
+
+@pytest.mark.usefixtures("registered_way")
 @pytest.mark.parametrize("name", ["each its own", "rows and channels of a head share", "without b"])
 def test_a_compiled_function_calls_it_in_one_graph_with_the_same_numbers(name: str) -> None:
     torch.manual_seed(0)
