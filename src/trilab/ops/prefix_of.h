@@ -1,6 +1,7 @@
 /* Prefix sums and means of numbers of type STORED, and their adjoints; OF(name) is a name of this type's own. */
 
-INLINE void OF(sum)(long size, int mean, double by, double *sums, const STORED *x, STORED *y) {
+INLINE void OF(sum)(
+    long size, int mean, double by, double *restrict sums, const STORED *restrict x, STORED *restrict y) {
     doubles sum = LOAD(doubles, sums, LANES) + WIDENED(LOAD(STOREDS, x, size));
     STORE(sums, sum, LANES);
     if (mean) sum = MEAN(sum, by);
@@ -15,6 +16,7 @@ INLINE void OF(forward_by)(const struct prefix *job, int mean, long row, long fi
         const STORED *x = (const STORED *)job->x + at;
         STORED *y = (STORED *)job->y + at;
         double by = BY(t + 1);
+#pragma GCC unroll 4 /* a tenth of the time */
         for (long c = 0; c < tail; c += LANES) OF(sum)(LANES, mean, by, sums + c, x + c, y + c);
         OF(sum)(rest, mean, by, sums + tail, x + tail, y + tail);
     }
