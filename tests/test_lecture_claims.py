@@ -327,13 +327,13 @@ def test_9_the_matmul_takes_two_operations_for_each_pair_of_positions(time: int)
 
 
 @pytest.mark.parametrize("time", [64, 128, 256])
-def test_9_the_cumulative_sum_takes_one_addition_and_one_division_for_each_position(time: int) -> None:
+def test_9_the_cumulative_sum_writes_each_position_once_or_takes_one_addition_and_one_division(time: int) -> None:
     x = torch.zeros(B, time, C)
     with Operations() as counted:
         CumsumMean(C, time)(x)
-    assert counted.elements["cumsum"] == B * time * C
-    assert counted.elements["div"] == B * time * C
-    assert sum(counted.elements.values()) == 2 * B * time * C + 2 * time  # and the T counts, made and shaped
+    by_kernel = {"prefix": B * time * C}
+    by_torch = {"cumsum": B * time * C, "div": B * time * C, "arange": time, "view": time}
+    assert counted.elements in (by_kernel, by_torch)  # as this machine has a C compiler or not
 
 
 def test_9_the_matmul_takes_any_weights(x: Tensor) -> None:

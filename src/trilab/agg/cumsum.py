@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 
 from trilab.agg.base import About, Aggregation, Flops, State, accumulator
+from trilab.ops.prefix import prefix_mean
 
 
 class CumsumMean(Aggregation):
     """Average of everything seen so far: y_t = (v_0 + … + v_t) / (t + 1).
 
-    The same table as `matmul`, never built: each sum is the one before plus one token. No parameters. O(T·C) time,
-    C + 1 numbers of state.
+    The same table as `matmul`, never built: each sum is the one before plus one token. No parameters. O(T·C) time, that
+    of reading and writing; C + 1 numbers of state.
 
     Args:
         n_embd: channels C.
@@ -34,9 +35,7 @@ class CumsumMean(Aggregation):
         return (1 / counts[:, None]).expand(time, time).tril()[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        accumulate = accumulator(v.dtype)  # 65,536 ones already overflow float16
-        counts = torch.arange(1, v.shape[1] + 1, dtype=accumulate, device=v.device)
-        return (v.cumsum(1, dtype=accumulate) / counts[:, None]).to(v.dtype)
+        return prefix_mean(v)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         total, means = torch.zeros_like(v[:, 0]), []

@@ -4,7 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, pad
 
 from trilab.agg.base import About, Aggregation, Flops, State, accumulator, head_size, lower_triangle
 from trilab.ops.scan import scan
@@ -18,7 +18,8 @@ class ExponentialMean(Aggregation):
     tokens for h = 0 … H - 1: nobody knows beforehand how far back is worth looking, so every head gets as many octaves
     between one token and block_size as the others.
 
-    H parameters. O(T·C) time by a scan of numerator and denominator; C + H numbers of state, these two. Rows sum to 1.
+    H parameters. Rows sum to 1. O(T·C) time: with w_t the denominator, y_t = (γ w_{t-1} y_{t-1} + v_t) / w_t, a scan
+    whose factors are the same for all rows and all channels of a head. C + H numbers of state, numerator and w.
 
     Args:
         n_embd: channels C.
@@ -59,11 +60,12 @@ class ExponentialMean(Aggregation):
         return affinities.softmax(-1)[None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        wide = v.to(accumulator(v.dtype))
-        decay = self.decay(wide.dtype).expand(1, v.shape[1], -1)  # (1, T, H)
-        total = scan(self.per_channel(decay), wide)  # (B, T, C)
-        weight = scan(decay, torch.ones_like(decay))  # (1, T, H)
-        return (total / self.per_channel(weight)).to(v.dtype)
+        decay = self.decay(accumulator(v.dtype)).expand(1, v.shape[1], -1)  # (1, T, H)
+        weight = scan(decay, torch.ones_like(decay))  # (1, T, H), the denominator
+        new = weight.reciprocal()
+        kept = decay * pad(weight[:, :-1], (0, 0, 1, 0)) * new
+        heads = v.view(*v.shape[:2], self.n_head, self.head_size)  # (B, T, H, C / H)
+        return scan(kept[..., None], heads, new[..., None]).view(v.shape).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         decay = torch.sigmoid(self.theta).repeat_interleave(self.head_size)  # (C,)

@@ -42,7 +42,7 @@ class MinGRU(Aggregation):
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         rate = self._rate(x)  # (B, T, C)
         # 1 - z as σ(-…): a z near 1 leaves no digits in the difference
-        return scan((-rate).sigmoid(), rate.sigmoid() * v).to(v.dtype)
+        return scan((-rate).sigmoid(), v, rate.sigmoid()).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         z = self._rate(x).sigmoid()  # (B, T, C)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from trilab.agg.base import About, Aggregation, Flops, State, accumulator
+from trilab.ops.prefix import prefix_sum
 
 
 class PrefixSum(Aggregation):
@@ -32,7 +33,7 @@ class PrefixSum(Aggregation):
         return torch.ones(time, time, dtype=accumulator(x.dtype), device=x.device).tril()[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        return v.cumsum(1, dtype=accumulator(v.dtype)).to(v.dtype)
+        return prefix_sum(v)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         total, totals = torch.zeros_like(v[:, 0]), []

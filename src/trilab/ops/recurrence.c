@@ -1,0 +1,151 @@
+/* Prefix sums and means, and h_t = a_t h_{t-1} + b_t x_t, over rows of contiguous channels.
+ *
+ * A row is read and written as it lies in memory, forwards or wholly backwards: a walk that goes forwards inside rows
+ * and backwards over them is lost on the processor's prefetchers and takes twice the time. Threads share out batch rows
+ * and channels, never time, and what is added over channels is added by one thread: the same bits for any number of
+ * them. Compiled without contraction to fused products and for no processor in particular: the same bits on all. */
+
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { BLOCK = 512, UNIT = 64, MOST_THREADS = 256, LANES = 4 };
+
+/* Work on channels first … end - 1, at most BLOCK, of one batch row. */
+typedef void work(const void *job, long row, long first, long end);
+
+struct share {
+    work *work;
+    const void *job;
+    long rows, channels, unit; /* unit: channels that stay together */
+    long begin, end;           /* of rows · ⌈channels / unit⌉ pieces */
+};
+
+static long least(long one, long two) { return one < two ? one : two; }
+
+static void *do_share(void *given) {
+    const struct share *share = given;
+    long pieces = (share->channels + share->unit - 1) / share->unit;
+    for (long now = share->begin; now < share->end;) {
+        long row = now / pieces, piece = now % pieces;
+        long stop = least(pieces, piece + share->end - now);
+        long end = least(share->channels, stop * share->unit);
+        for (long first = piece * share->unit; first < end;) { /* cut at the same places whatever the share */
+            long next = least(end, (first / BLOCK + 1) * BLOCK);
+            share->work(share->job, row, first, next);
+            first = next;
+        }
+        now += stop - piece;
+    }
+    return 0;
+}
+
+/* Threads are made for each call: nothing is left that a forked child would miss. */
+static void spread(work *work, const void *job, long rows, long channels, long unit, long threads) {
+    long all = rows * ((channels + unit - 1) / unit);
+    threads = least(least(threads, MOST_THREADS), all);
+    if (threads < 1) threads = 1;
+    struct share shares[MOST_THREADS];
+    pthread_t made[MOST_THREADS];
+    int running[MOST_THREADS];
+    for (long i = threads - 1; i >= 0; i--) {
+        shares[i] = (struct share){work, job, rows, channels, unit, all * i / threads, all * (i + 1) / threads};
+        running[i] = i > 0 && !pthread_create(&made[i], 0, do_share, &shares[i]);
+        if (!running[i]) do_share(&shares[i]);
+    }
+    for (long i = 1; i < threads; i++)
+        if (running[i]) pthread_join(made[i], 0);
+}
+
+#define INLINE static inline __attribute__((always_inline))
+#define VECTOR(type) __attribute__((vector_size(LANES * sizeof(type)))) type
+
+typedef VECTOR(float) floats;
+typedef VECTOR(double) doubles;
+typedef VECTOR(uint16_t) halves;
+typedef VECTOR(uint32_t) bits;
+
+/* LANES numbers, or fewer at the end of a row: the others are zeros, and stay in the register. */
+#define LOAD(TYPE, at, count)                                                                                          \
+    ({                                                                                                                 \
+        TYPE loaded_ = {0};                                                                                            \
+        memcpy(&loaded_, at, (count) * sizeof *(at));                                                                  \
+        loaded_;                                                                                                       \
+    })
+#define STORE(at, given, count)                                                                                        \
+    do {                                                                                                               \
+        __typeof__(given) stored_ = given;                                                                             \
+        memcpy(at, &stored_, (count) * sizeof *(at));                                                                  \
+    } while (0)
+
+/* Where the last vector of `count` numbers begins, from the first of them. */
+INLINE long last(long count) { return (count - 1) / LANES * LANES; }
+
+/* bfloat16: the upper half of a float, rounded to even. */
+INLINE floats from_bfloat16(halves stored) {
+    bits upper = __builtin_convertvector(stored, bits) << 16;
+    return (floats)upper;
+}
+
+INLINE halves to_bfloat16(floats value) {
+    bits all = (bits)value, even = all >> 16 & 1, not_a_number = (bits)(value != value);
+    bits rounded = (all + 0x7fff + even) >> 16;
+    return __builtin_convertvector((rounded & ~not_a_number) | (0x7fc0 & not_a_number), halves);
+}
+
+struct prefix {
+    long time, channels;
+    int mean;
+    const void *x;
+    void *y;
+};
+
+/* Sums in double. A double is divided by the count; for what is stored in less, a product with its inverse rounds to
+ * the same number, or to the other side of a tie, at a third of the time. */
+#define STORED double
+#define STOREDS doubles
+#define OF(name) name##_float64
+#define WIDENED(x) (x)
+#define ROUNDED(sum) (sum)
+#define BY(count) (count)
+#define MEAN(sum, by) ((sum) / (by))
+#include "prefix_of.h"
+#define STORED float
+#define STOREDS floats
+#define OF(name) name##_float32
+#define WIDENED(x) __builtin_convertvector(x, doubles)
+#define ROUNDED(sum) __builtin_convertvector(sum, floats)
+#define BY(count) (1.0 / (count))
+#define MEAN(sum, by) ((sum) * (by))
+#include "prefix_of.h"
+#define STORED uint16_t
+#define STOREDS halves
+#define OF(name) name##_bfloat16
+#define WIDENED(x) __builtin_convertvector(from_bfloat16(x), doubles)
+#define ROUNDED(sum) to_bfloat16(__builtin_convertvector(sum, floats))
+#define BY(count) (1.0 / (count))
+#define MEAN(sum, by) ((sum) * (by))
+#include "prefix_of.h"
+
+/* Factors of a row and time: one for each channel (wide) or one for all `size` channels of a head. */
+struct factors {
+    const void *at;
+    long row, time; /* strides in numbers */
+    int wide;
+};
+
+struct scan {
+    long time, channels, size;
+    struct factors a, b; /* b.at is null for factors of 1 */
+    const void *x, *h, *into;
+    void *out, *to_a, *to_b; /* to_a, to_b: null if not wanted; of one number a head they start as zeros */
+};
+
+#define REAL float
+#define REALS floats
+#define OF(name) name##_float32
+#include "scan_of.h"
+#define REAL double
+#define REALS doubles
+#define OF(name) name##_float64
+#include "scan_of.h"
