@@ -28,8 +28,8 @@ def take_turns(ways: Mapping[str, Turn], rounds: int, *, seed: int = 0) -> dict[
     draw = random.Random(seed)
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
-        for name in draw.sample(list(ways), len(ways)):
-            with _without_collector():
+        with _without_collector():
+            for name in draw.sample(list(ways), len(ways)):
                 found[name].append(ways[name]())
     return found
 
@@ -57,7 +57,7 @@ def timed(work: Callable[[], object], *, least: float, wait: Callable[[], None] 
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Garbage is collected before a turn and not amid one."""
+    """Garbage is collected between rounds and not amid a turn."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
