@@ -60,8 +60,8 @@ class Grid:
 
 
 SHAPES = ((64, 256, 384), (2, 4096, 384))
-FULL = Grid(384, 6, 8192, (64, 128, 256, 512, 1024, 2048, 4096), SHAPES, (8, 1024, 384), 5, 0.02, 1.0, 4e9)
-QUICK = Grid(64, 2, 4096, (64, 256, 1024), SHAPES, (8, 1024, 384), 3, 0.002, 0.1, 1e9)
+FULL = Grid(384, 6, 8192, (64, 128, 256, 512, 1024, 2048, 4096), SHAPES, (8, 1024, 384), 7, 0.02, 1.0, 4e9)
+QUICK = Grid(64, 2, 2048, (64, 256, 1024), SHAPES, (8, 1024, 384), 2, 0.001, 0.1, 1e9)
 
 
 def measure(
@@ -123,7 +123,7 @@ def _against_a_copy(shape: tuple[int, int, int], grid: Grid, device: str, tell: 
     for name in ("cumsum", "ema"):
         ways |= _both(name, _make(name, grid.n_head)(channels, time).to(device), x, grid, device)
     ways[BACKWARD, COPY] = ways[FORWARD, COPY]
-    return _series(take_turns(_named(ways), max(grid.rounds, 5)), case_of(shape))
+    return _series(take_turns(_named(ways), grid.rounds), case_of(shape))
 
 
 def _against_the_full_product(grid: Grid, device: str, tell: Tell) -> list[Series]:
@@ -138,7 +138,7 @@ def _against_the_full_product(grid: Grid, device: str, tell: Tell) -> list[Serie
     with torch.no_grad():
         ways[FORWARD, FULL_TABLE] = _timed(_without_gradients(lambda: whole(x, x)), grid, device)
     ways[BACKWARD, FULL_TABLE] = _timed(_backward(lambda given: whole(given, given), parameters, x), grid, device)
-    return _series(take_turns(_named(ways), max(grid.rounds, 5)), case_of(grid.product))
+    return _series(take_turns(_named(ways), grid.rounds), case_of(grid.product))
 
 
 def _over_time(

@@ -37,13 +37,13 @@ def _table(found: Measured, measure: str, *, sized: bool) -> Shown:
         title += f" (× {found.reference})"
     rows = []
     for way in ways:
-        cells = [_cell(found, case, measure, way, brief=len(cases) > 3) for case in cases]
+        cells = [_cell(found, case, measure, way, brief=sized) for case in cases]
         rows.append((way, *cells, *([_fit(fitted.get(way))] if fitted else [])))
     return Shown(title, ("way", *cases, *(["T^p"] if fitted else [])), tuple(rows))
 
 
 def _cell(found: Measured, case: str, measure: str, way: str, *, brief: bool) -> str:
-    """Median, and the ratio to the reference with its quartiles; where there is little room only the ratio."""
+    """Median, and the ratio to the reference with its quartiles; over T, where there is little room, only the ratio."""
     one = found.find(case, measure, way)
     if one is None:
         return ""
