@@ -14,6 +14,7 @@ from trilab.bench.measured import Measured
 from trilab.bench.plain_loops import PlainLoop, all_at_once, as_in_gpt_py, one_by_one, vectorised
 from trilab.build import build_model
 from trilab.compose import composed
+from trilab.model import LanguageModel
 
 from ..conftest import Outcome
 
@@ -85,18 +86,23 @@ def test_peak_memory_is_that_of_the_pass_and_not_of_what_was_loaded_before() -> 
 def test_both_ways_to_cut_windows_give_targets_that_follow_the_inputs() -> None:
     tokens = torch.arange(100)
     for draw in (one_by_one, all_at_once):
-        inputs, targets = draw(tokens, 8, 16)
+        inputs, targets = draw(tokens, 8, 16, torch.device("cpu"))
         assert inputs.shape == targets.shape == (16, 8)
         assert torch.equal(targets, inputs + 1)
         assert len(inputs[:, 0].unique()) > 1
         assert inputs.diff().unique().tolist() == [1]
 
 
-@pytest.mark.parametrize("make", [as_in_gpt_py, vectorised])
+def in_half(model: LanguageModel, tokens: torch.Tensor, batch_size: int) -> PlainLoop:
+    """As on a GPU, but not compiled."""
+    return PlainLoop(model, tokens, batch_size, all_at_once, fused=True, half=True)
+
+
+@pytest.mark.parametrize("make", [as_in_gpt_py, vectorised, in_half])
 def test_the_plain_loops_learn(make: Callable[..., PlainLoop]) -> None:
     torch.manual_seed(0)
     loop = make(build_model(composed(train.TINY.keys), 2).train(), torch.arange(1000) % 2, 32)
-    inputs, targets = all_at_once(loop.tokens, 8, 32)
+    inputs, targets = all_at_once(loop.tokens, 8, 32, loop.device)
 
     def loss() -> float:
         with torch.no_grad():

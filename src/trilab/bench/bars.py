@@ -211,7 +211,7 @@ def _on_a_card() -> list[Bar]:
             *("train", 1.0, False, _ratio(case, train.SPEED, train.TRAIN_PY, loop)),
             device="cuda",
         )
-        for loop in (train.GPT_PY, train.VECTORISED, "nanoGPT's settings")
+        for loop in (train.GPT_PY, train.VECTORISED, train.NANOGPT)
     ]
 
 

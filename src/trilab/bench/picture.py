@@ -54,7 +54,8 @@ def over_time(found: Measured, name: str) -> Markup | None:
     ways = list(dict.fromkeys(one.way for one in series))
     medians = {(one.way, one.size or 0): spread(one.values).median for one in series}
     height = max(400.0, LINE * len(ways) + TOP + BOTTOM + 20)
-    right = WIDTH - 40 - CHARACTER * max(map(len, ways))
+    last = max(size for _, size in medians)
+    right = WIDTH - 60 - CHARACTER * (max(map(len, ways)) + 8)
     across = scale([size for _, size in medians], LEFT, right, log=True, pad=0.0)
     up = scale(list(medians.values()), height - BOTTOM, TOP, log=True)
     lines, ends = [], []
@@ -63,7 +64,8 @@ def over_time(found: Measured, name: str) -> Markup | None:
         look = "look-baseline" if way == found.reference else f"look-{place % LOOKS}"
         line = points([across(size) for size, _ in at], [up(value) for _, value in at])
         lines.append(element("g", {"class": look}, element("polyline", {"class": "stroke", "points": line})))
-        ends.append(Label([way], up(at[-1][1]), {"class": look}))
+        cut = f" to {at[-1][0]:,}" if at[-1][0] < last else ""
+        ends.append(Label([f"{way}{cut}"], up(at[-1][1]), {"class": look}))
     return picture(
         WIDTH,
         height,
@@ -78,10 +80,13 @@ def over_time(found: Measured, name: str) -> Markup | None:
 def against_reference(found: Measured, name: str) -> Markup | None:
     """Each way's ratio to the reference, median and quartiles; None where there is no other way."""
     rows = []
+    one_measure = len({one.measure for one in found.series}) == 1
+    one_case = len({one.case for one in found.series}) == 1
     for one in found.series:
         ratios = found.ratios(one.case, one.measure, one.way, found.reference)
         if one.way != found.reference and ratios:
-            rows.append((f"{one.measure}: {one.way} ({one.case})", spread(ratios)))
+            before, after = f"{one.measure}: " * (not one_measure), f" ({one.case})" * (not one_case)
+            rows.append((f"{before}{one.way}{after}", spread(ratios)))
     if not rows:
         return None
     left = 20 + CHARACTER * max(len(label) for label, _ in rows)
