@@ -69,7 +69,7 @@ class PlainLoop:
             inputs, targets = self.draw(self.tokens, self.model.block_size, self.batch_size, self.device)
             loss = self._loss(inputs, targets)
             self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             self.optimizer.step()
 
     def _mean_nats(self, inputs: Tensor, targets: Tensor) -> Tensor:
