@@ -52,8 +52,11 @@ def test_validation_is_judged_against_the_same_rounds_training(made: Make) -> No
 
 
 def test_figures_of_the_cpu_say_nothing_of_a_gpu(made: Make) -> None:
-    found = training(made, (16.0,), (10.0,))
-    assert {v.in_words for v in judge([found]) if v.bar.device == "cuda"} == {"not measured"}
+    name = train.FULL.name
+    series = [Series(name, train.SPEED, way, train.UNIT, (1.0,)) for way in (train.TRAIN_PY, train.GPT_PY)]
+    on = {device: made("train", series, reference=train.GPT_PY, device=device) for device in ("cpu", "cuda")}
+    assert of([on["cpu"]], "GPU: train.py / gpt.py's loop") == ("not measured", None)
+    assert of([on["cuda"]], "GPU: train.py / gpt.py's loop") == ("met", 1.0)
 
 
 def test_help_is_judged_in_seconds_and_a_start_against_the_imports(made: Make) -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -45,6 +46,13 @@ def test_over_time_a_table_ends_with_the_exponent_of_ways_that_came_far_enough(o
     ends = {row[0]: row[-2:] for row in shown.rows}
     assert ends["attention"][1] == "2.00 (2.00–2.00)"
     assert ends["loop"] == ("", "")
+
+
+def test_what_was_not_measured_over_time_stands_apart_and_has_no_exponent(over_time: Measured) -> None:
+    alone = Series("(2, 8, 8)", agg.BACKWARD, "attention", "s", (1.0, 1.0))
+    first, second = tables(replace(over_time, series=(alone, *over_time.series)))
+    assert first.header == ("way", "(2, 8, 8)")
+    assert second.header[-1] == "T^p"
 
 
 def test_the_terminal_tells_tables_the_machine_and_what_to_know(over_time: Measured) -> None:
