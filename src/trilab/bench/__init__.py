@@ -1,6 +1,9 @@
 """`trilab bench`: what everything costs, as ratios that were taken in one run on one machine."""
 
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -50,7 +53,7 @@ def bench(
     if device == "cuda":
         _refuse_without_card()
     found: list[Measured] = []
-    with telling() as tell:
+    with _ended_by_sigterm(), telling() as tell:
         for kind, measure in _measures(quick, threads, device, also, megabytes, tell).items():
             if kind in wanted:
                 found.append(measure())
@@ -67,6 +70,16 @@ def bench(
         from trilab.bench.page import write_page
 
         write_page(merged(known, found), page)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM becomes an exception, so that trainings which were started here are ended too."""
+    before = signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _measures(
