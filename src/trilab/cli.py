@@ -185,6 +185,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEYS",
         help="train: one more way to run train.py, as 'trainer.precision=bf16-mixed'; may be repeated",
     )
+    bench.add_argument("--megabytes", type=int, metavar="N", help="data: of each text (default: 100, quick 4)")
     bench.add_argument("--json", type=Path, metavar="FILE", help="every repeat; what it holds of other kinds is kept")
     bench.add_argument("--svg", type=Path, metavar="FOLDER", help="a picture of each kind")
     bench.add_argument("--page", type=Path, metavar="FILE", help="write the page of every bar from what --json holds")
@@ -382,12 +383,15 @@ def _bench(arguments: argparse.Namespace) -> None:
 
     if arguments.threads < 1:
         raise BadInput(f"--threads={arguments.threads} must be at least 1.")
+    if arguments.megabytes is not None and arguments.megabytes < 1:
+        raise BadInput(f"--megabytes={arguments.megabytes} must be at least 1.")
     bench(
         arguments.kinds,
         quick=arguments.quick,
         threads=arguments.threads,
         device=arguments.device,
         also=arguments.also,
+        megabytes=arguments.megabytes,
         json=arguments.json,
         svg=arguments.svg,
         page=arguments.page,

@@ -1,6 +1,9 @@
 """`trilab bench`: what everything costs, as ratios that were taken in one run on one machine."""
 
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +21,7 @@ def bench(
     threads: int,
     device: str,
     also: Sequence[str],
+    megabytes: int | None,
     json: Path | None,
     svg: Path | None,
     page: Path | None,
@@ -31,13 +35,14 @@ def bench(
         threads: CPU threads of each way.
         device: "cpu" or "cuda".
         also: further ways to run train.py, see train.measure.
+        megabytes: of each text that is read, see data.measure.
         json: what was measured goes there; what it held of other kinds is kept.
         svg: a folder for a picture of each kind.
         page: Markdown with every bar, and its pictures beside it.
         console: takes the tables.
     Raises:
-        BadInput: a kind that there is not, nothing to measure and nothing to show, a file that cannot be read or
-            written, no such device.
+        BadInput: a kind or a device that there is not, nothing to measure and nothing to show, a file that cannot be
+            read or written.
     """
     if unknown := [kind for kind in kinds if kind not in (*KINDS, "all")]:
         raise BadInput(f"{unknown[0]} is nothing that can be measured: {', '.join(KINDS)}, or all.")
@@ -48,8 +53,8 @@ def bench(
     if device == "cuda":
         _refuse_without_card()
     found: list[Measured] = []
-    with telling() as tell:
-        for kind, measure in _measures(quick, threads, device, also, tell).items():
+    with _ended_by_sigterm(), telling() as tell:
+        for kind, measure in _measures(quick, threads, device, also, megabytes, tell).items():
             if kind in wanted:
                 found.append(measure())
                 if json:  # at once: what comes later may be broken off
@@ -57,15 +62,37 @@ def bench(
     shown = found or known
     for one in shown:
         show(one, console)
+    if svg:
+        from trilab.bench.picture import write_pictures
+
+        write_pictures(shown, svg)
+    if page:
+        from trilab.bench.page import write_page
+
+        write_page(merged(known, found), page)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM becomes an exception, so that trainings which were started here are ended too."""
+    before = signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _measures(
-    quick: bool, threads: int, device: str, also: Sequence[str], tell: Tell
+    quick: bool, threads: int, device: str, also: Sequence[str], megabytes: int | None, tell: Tell
 ) -> Mapping[str, Callable[[], Measured]]:
-    from trilab.bench import startup, train
+    from trilab.bench import agg, data, generate, startup, sweep, train
 
     return {
+        "agg": lambda: agg.measure(quick=quick, threads=threads, device=device, tell=tell),
         "train": lambda: train.measure(quick=quick, threads=threads, device=device, also=also, tell=tell),
+        "generate": lambda: generate.measure(quick=quick, threads=threads, device=device, tell=tell),
+        "data": lambda: data.measure(quick=quick, threads=threads, tell=tell, megabytes=megabytes),
+        "sweep": lambda: sweep.measure(quick=quick, threads=threads, tell=tell),
         "startup": lambda: startup.measure(quick=quick, threads=threads, tell=tell),
     }
 

@@ -69,6 +69,11 @@ class Training:
         user, system = fields.rpartition(")")[2].split()[11:13]  # after the name, which may hold anything
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
+    def close(self) -> None:
+        """Read no more."""
+        if self._file is not None:
+            self._file.close()
+
     def _read(self) -> None:
         if self._file is None:
             for path in self.outputs.glob("*/*/metrics.jsonl"):
@@ -96,9 +101,11 @@ def training(keys: Sequence[str], outputs: Path) -> Iterator[Training]:
     os.close(its)
     reader = threading.Thread(target=_read, args=(ours, said), daemon=True)
     reader.start()
+    run = Training(process, outputs, began, said)
     try:
-        yield Training(process, outputs, began, said)
+        yield run
     finally:
+        run.close()
         process.kill()
         process.wait()
         reader.join(timeout=5)

@@ -93,13 +93,11 @@ class Measured:
         return [a / b for a, b in zip(one.values, other.values, strict=True)]
 
     def exponents(self, measure: str, way: str) -> list[float]:
-        """p in "one row of T tokens costs T^p", fitted in each round over the larger half of the T that were measured.
+        """p in "one row of T tokens costs T^p", of each round: by least squares on logarithms.
 
-        Values are of a fixed number of tokens in all, so that they grow by one power less than a row's. None where
-        fewer than three T were measured.
+        Fitted is the larger half of the T that were measured. Values are of a fixed number of tokens in all, so that
+        they grow by one power less than a row's. None where fewer than three T were measured.
         """
-        from scipy.stats import linregress  # type: ignore[import-untyped]
-
         sized = sorted(
             (one for one in self.series if one.size and (one.measure, one.way) == (measure, way)),
             key=lambda one: one.size or 0,
@@ -109,7 +107,7 @@ class Measured:
             return []
         xs = [math.log(one.size or 1) for one in kept]
         rounds = zip(*(one.values for one in kept), strict=False)
-        return [1 + float(linregress(xs, [math.log(max(v, 1e-12)) for v in values]).slope) for values in rounds]
+        return [1 + statistics.linear_regression(xs, list(map(math.log, values))).slope for values in rounds]
 
 
 def save(path: Path, found: Sequence[Measured]) -> None:

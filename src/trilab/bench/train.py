@@ -12,7 +12,7 @@ import torch
 from trilab.bench.child import training
 from trilab.bench.machine import machine
 from trilab.bench.measured import Measured, Series
-from trilab.bench.plain_loops import PlainLoop, as_in_gpt_py, vectorised
+from trilab.bench.plain_loops import PlainLoop, as_in_gpt_py, vectorised, with_nanogpt_settings
 from trilab.bench.telling import Tell
 from trilab.bench.turns import take_turns
 from trilab.build import build_model
@@ -20,6 +20,11 @@ from trilab.compose import composed
 from trilab.corpus import read_corpus
 
 TRAIN_PY, GPT_PY, VECTORISED = "train.py", "gpt.py's loop", "vectorised loop, fused AdamW"
+NANOGPT = "nanoGPT's settings"
+LOOPS = {
+    "cpu": {GPT_PY: as_in_gpt_py, VECTORISED: vectorised},
+    "cuda": {GPT_PY: as_in_gpt_py, VECTORISED: vectorised, NANOGPT: with_nanogpt_settings},
+}
 SPEED, ON_PROCESSOR, VALIDATION = "training", "training, by processor time", "validation"
 UNIT = "characters/s"
 NOTES = (
@@ -134,9 +139,10 @@ def _of_size(size: Size, threads: int, device: str, also: Sequence[str], length:
     tokens = torch.from_numpy(corpus.tokens[: len(corpus.tokens) - val_chars]).long().to(device)
     loops = {
         name: make(build_model(config, len(corpus.vocabulary)).to(device).train(), tokens, config.data.batch_size)
-        for name, make in ((GPT_PY, as_in_gpt_py), (VECTORISED, vectorised))
+        for name, make in LOOPS[device].items()
     }
-    steps, log_every = _steps(_seconds_of_a_step(loops[VECTORISED], device), length)
+    seconds = {name: _seconds_of_a_step(loop, device) for name, loop in loops.items()}  # warms them up too
+    steps, log_every = _steps(seconds[VECTORISED], length)
     chars = steps * config.data.batch_size * config.data.block_size
     ours = {TRAIN_PY: keys} | {f"{TRAIN_PY} {given}": (*keys, *given.split()) for given in also}
     ways: dict[str, Callable[[], _Turn]] = {

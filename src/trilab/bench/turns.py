@@ -27,9 +27,10 @@ def take_turns(ways: Mapping[str, Turn], rounds: int, *, seed: int = 0) -> dict[
     """
     draw = random.Random(seed)
     found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name in draw.sample(list(ways), len(ways)):
-            with _without_collector():
+    with _collected_between() as collect:
+        for _ in range(rounds):
+            collect()
+            for name in draw.sample(list(ways), len(ways)):
                 found[name].append(ways[name]())
     return found
 
@@ -56,13 +57,14 @@ def timed(work: Callable[[], object], *, least: float, wait: Callable[[], None] 
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """Garbage is collected before a turn and not amid one."""
+def _collected_between() -> Iterator[Callable[[], object]]:
+    """No garbage is collected but when asked to; what is there already is left out, since it would take too long."""
     was_on = gc.isenabled()
-    gc.collect()
     gc.disable()
+    gc.freeze()
     try:
-        yield
+        yield gc.collect
     finally:
+        gc.unfreeze()
         if was_on:
             gc.enable()

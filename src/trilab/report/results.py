@@ -201,10 +201,10 @@ def pictures(report: Report) -> dict[str, str]:
     found |= {"curves": lines.drawing} if lines else {}
     found |= {"positions": by_position.drawing} if by_position else {}
     found |= {cost.cost.key: cost.drawing for cost in cost_charts(report.rows, look)}
-    return {kind: _alone(drawing) for kind, drawing in found.items()}
+    return {kind: standing_alone(drawing) for kind, drawing in found.items()}
 
 
-def _alone(drawing: Markup) -> str:
+def standing_alone(drawing: Markup) -> str:
     """A chart of the page as a file of its own, which brings its looks along."""
     opened = str(drawing).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return opened.replace(">", f">{_STYLE}", 1) + "\n"
