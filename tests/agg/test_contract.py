@@ -9,6 +9,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from trilab.agg.base import Aggregation
@@ -28,6 +29,7 @@ UNCOUNTED = {
     "gated": "sums of log decays",
     "delta": "triangular solves",
     "long_conv": "Fourier transforms",
+    "window": "running sums",
 }
 # The counter takes the gradient of a depthwise filter for that of a full one: C times too much.
 OVERCOUNTED_BACKWARD = {"conv"}
@@ -105,8 +107,9 @@ def test_the_stated_flops_are_the_counted_ones(name: str, time: int) -> None:
     backward, _ = counted(lambda: y.sum().backward())
     stated = aggregation.flops(time)
     if name in UNCOUNTED:
-        assert stated.forward > forward
-        assert stated.backward > backward
+        nothing_to_sum = name == "window" and time == 1
+        assert stated.forward > forward or nothing_to_sum
+        assert stated.backward > backward or nothing_to_sum
     elif name in OVERCOUNTED_BACKWARD:
         assert stated.forward == forward
         assert stated.backward == 2 * forward < backward
@@ -119,7 +122,8 @@ def test_what_the_counter_gets_wrong_is_said_of_strategies_that_are_there() -> N
 
 
 def counted(work: Callable[[], Any]) -> tuple[int, Any]:
-    with FlopCounterMode(display=False) as counter:
+    # the counter does not know the fused kernels of attention, and the plain one does what they do, once
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         result = work()
     return counter.get_total_flops(), result
 
