@@ -97,6 +97,16 @@ def test_only_a_strategy_whose_state_stops_growing_goes_on_past_block_size(name:
             aggregation.step(torch.randn(3, 4), state)
 
 
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if built(name).reach is not None])
+def test_an_output_depends_on_as_many_tokens_as_reach_says_and_on_no_more(name: str) -> None:
+    aggregation, x = redrawn(name, block_size=8), torch.randn(2, 8, 4, dtype=torch.float64)
+    assert aggregation.reach is not None
+    for back in range(8):
+        other = x.clone()
+        other[:, 7 - back] += 1
+        assert torch.equal(aggregation(other)[:, -1], aggregation(x)[:, -1]) == (back >= aggregation.reach)
+
+
 @pytest.mark.parametrize("time", [1, 7, 67])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_stated_flops_are_the_counted_ones(name: str, time: int) -> None:

@@ -175,6 +175,14 @@ def test_a_windowed_stream_goes_on_past_block_size_as_if_it_had_been_longer(rota
     torch.testing.assert_close(torch.stack(outputs, 1), long(x))
 
 
+@pytest.mark.parametrize("window", [None, 1, 3])
+def test_attention_reaches_as_far_as_its_window(window: int | None) -> None:
+    assert SelfAttention(4, 8, window=window).reach == window
+    x = drawn(1, 8, 4).requires_grad_()
+    (gradient,) = torch.autograd.grad(in_float64(SelfAttention(4, 8, window=window))(x)[:, -1].sum(), x)
+    assert torch.equal(gradient[0].abs().sum(-1) > 0, torch.arange(8) >= 8 - (window or 8))
+
+
 def test_rotary_weights_of_identical_tokens_depend_on_the_distance_alone_and_differ_by_it() -> None:
     plain, rotary = (in_float64(SelfAttention(8, 12, n_head=2, rotary=knob)) for knob in (False, True))
     x = 3 * identical(12, 8)

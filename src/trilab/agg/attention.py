@@ -119,14 +119,21 @@ class SelfAttention(QueryKeyAggregation):
         if self.window is None:
             self._fits(seen)
         # positions are counted from the oldest key kept: only distances matter
-        q, key = self._turned(self.query(x)[:, None], first=seen - 1), self.key(x)[:, None]
+        q, key = self.query(x)[:, None], self.key(x)[:, None]  # (B, 1, C)
         if self._kept_turned:
-            key = merge_heads(self._turned(key, first=seen - 1))
+            q, here = self._turned(torch.cat([q, key]), first=seen - 1).chunk(2)  # (B, H, 1, C / H)
+            key = merge_heads(here)
+        else:
+            q = self._turned(q, first=seen - 1)
         keys, values = torch.cat([state[0], key], 1), torch.cat([state[1], v[:, None]], 1)  # (B, S, C)
         k = self.heads(keys) if self._kept_turned else self._turned(keys)
         y = merge_heads(attention(q, k, self.heads(values), scale=self.scale, dropout=self._dropout))[:, 0]
         oldest = int(seen == self.window)  # the next token sees one less
         return y.to(v.dtype), (keys[:, oldest:], values[:, oldest:])
+
+    @property
+    def reach(self) -> int | None:
+        return self.window
 
     def state_size(self, time: int) -> int:
         kept = time if self.window is None else min(time, self.window - 1)
@@ -154,6 +161,6 @@ class SelfAttention(QueryKeyAggregation):
         positions = torch.arange(first, first + time, dtype=x.dtype, device=x.device)
         speeds = ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=x.dtype, device=x.device) / size)
         angles = positions[:, None] * speeds  # (T, C / H / 2)
+        cos, sin = angles.cos(), angles.sin()
         even, odd = x[..., 0::2], x[..., 1::2]
-        turned = [even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos()]
-        return torch.stack(turned, -1).flatten(-2)
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)

@@ -199,6 +199,11 @@ class Aggregation(nn.Module):
         """Whether the state stops growing, so that `step` may go on for ever."""
         return self.state_size(2**40) == self.state_size(2**41)
 
+    @property
+    def reach(self) -> int | None:
+        """Most tokens that an output depends on, its own included; None where only the text's length bounds them."""
+        return None
+
     def flops(self, time: int) -> Flops:
         """Of one row of `time` tokens, projections included."""
         projections = isinstance(self.value, nn.Linear) + isinstance(self.output, nn.Linear)

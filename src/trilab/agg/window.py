@@ -64,6 +64,10 @@ class WindowMean(Aggregation):
         mean = seen.mean(1, dtype=accumulator(v.dtype)).to(v.dtype)
         return mean, (seen[:, max(0, seen.shape[1] + 1 - self.size) :],)
 
+    @property
+    def reach(self) -> int:
+        return self.size
+
     def state_size(self, time: int) -> int:
         return min(time, self.size - 1) * self.n_embd
 
