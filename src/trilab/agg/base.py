@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from trilab.errors import BadInput
 from trilab.ops.triangle import triangular_product, triangular_product_flops
 
-# Tokens from which skipping the upper half of a table is worth more products and a copy of the values.
-TRIANGULAR_FROM = 256
+# Tokens times heads from which skipping the upper half of a table is worth more products and a copy of the values: with
+# several heads the plain product copies the table for each row of the batch.
+TRIANGULAR_FROM = 512
 
 # What is carried from token to token: tensors whose first dimension is the batch.
 State = tuple[Tensor, ...]
@@ -233,9 +234,11 @@ class Aggregation(nn.Module):
 class StaticTableAggregation(Aggregation):
     """A mixer whose table is the same for every text, given row by row; `softmax` and `matmul` show the plain way.
 
-    From TRIANGULAR_FROM tokens on what lies above the diagonal is skipped: O(T²·C) time all the same, about half of it.
-    A token at a time needs one row.
+    In a large one what lies above the diagonal is skipped: O(T²·C) time all the same, about half of it. A token at a
+    time needs one row.
     """
+
+    n_head = 1
 
     def rows(self, first: int, time: int, dtype: torch.dtype) -> Tensor:
         """Rows first … time - 1 of the table for `time` tokens: (H, time - first, time), zero above the diagonal."""
@@ -246,7 +249,7 @@ class StaticTableAggregation(Aggregation):
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         weights = self.weights(x)
-        return weighted_sum(weights, v) if v.shape[1] < TRIANGULAR_FROM else triangular_sum(weights[0], v)
+        return triangular_sum(weights[0], v) if self._skips(v.shape[1]) else weighted_sum(weights, v)
 
     def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         seen = torch.cat([state[0], v[:, None]], 1)  # (B, t + 1, C)
@@ -255,10 +258,14 @@ class StaticTableAggregation(Aggregation):
         return weighted_sum(self.rows(time - 1, time, accumulator(v.dtype))[None], seen)[:, 0], (seen,)
 
     def mix_flops(self, time: int) -> Flops:
-        if time < TRIANGULAR_FROM:
+        if not self._skips(time):
             return super().mix_flops(time)
         once = triangular_product_flops(time, self.n_embd)
         return Flops(once, (2 if self._learned else 1) * once)
+
+    def _skips(self, time: int) -> bool:
+        """Whether the upper half of a table for so many tokens is left out."""
+        return time * self.n_head >= TRIANGULAR_FROM
 
 
 class QueryKeyAggregation(Aggregation):

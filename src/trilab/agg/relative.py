@@ -36,6 +36,7 @@ class RelativeWeights(StaticTableAggregation):
     def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1) -> None:
         super().__init__(n_embd, block_size)
         self.head_size = head_size(n_embd, n_head)
+        self.n_head = n_head
         self.affinities = nn.Parameter(torch.zeros(n_head, block_size))  # of distance 0, 1, …
 
     def rows(self, first: int, time: int, dtype: torch.dtype) -> Tensor:
