@@ -2,20 +2,23 @@
 
 import gc
 import tracemalloc
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from trilab.agg.attention import SelfAttention
 from trilab.agg.cumsum import CumsumMean
 from trilab.agg.none import Identity
 from trilab.agg.softmax import SoftmaxMean
+from trilab.agg.window import WindowMean
 from trilab.build import build_model
 from trilab.config import read
 from trilab.errors import BadInput
 from trilab.generate import draw, generate, stream
-from trilab.model import LanguageModel, ModelState
+from trilab.model import LanguageModel, MakeAggregation, ModelState
 from trilab.sampling import Sampling
 
 from .conftest import STRATEGIES
@@ -106,6 +109,45 @@ def test_unbounded_goes_on_from_the_state_past_block_size_where_nothing_depends_
     assert model.unbounded
     written = generate(model, prompt(2, 3), 4 * T, sampling=GREEDY, generator=draws(), unbounded=True)
     assert torch.equal(written, generate(longer, prompt(2, 3), 4 * T, sampling=GREEDY, generator=draws()))
+
+
+FORGETFUL = [Identity, partial(WindowMean, size=3), partial(SelfAttention, n_head=2, window=4, rotary=True)]
+
+
+@pytest.mark.parametrize("make_agg", FORGETFUL)
+def test_a_model_that_forgets_within_block_size_takes_one_step_a_character_for_ever_with_the_same_text(
+    make_agg: MakeAggregation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LanguageModel(V, T, make_agg, n_embd=16, n_layer=2, positions=False).double().eval()
+    assert model.forgets
+    expected = {time: recomputed(model, prompt(2, time), 3 * T, Sampling()) for time in (1, 3 * T)}
+    monkeypatch.setattr(model, "forward", None)  # whoever reads the text anew fails
+    for time, text in expected.items():
+        assert torch.equal(generate(model, prompt(2, time), 3 * T, generator=draws()), text)
+
+
+@pytest.mark.parametrize(
+    ("make_agg", "knobs"),
+    [
+        (Identity, {"positions": True}),
+        (CumsumMean, {}),  # its state does not grow, and holds the whole text
+        (SoftmaxMean, {}),
+        (partial(WindowMean, size=6), {"n_layer": 2}),  # 11 characters back, of 8
+        ([Identity, CumsumMean], {"n_layer": 2}),
+    ],
+)
+def test_a_model_that_sees_where_block_size_ends_does_not_forget(make_agg: Any, knobs: dict[str, Any]) -> None:
+    assert not LanguageModel(V, T, make_agg, **{"n_embd": 16, "positions": False, **knobs}).forgets
+    assert LanguageModel(V, T, partial(WindowMean, size=8), n_embd=16, positions=False).forgets
+
+
+def test_what_is_written_may_be_trained_on(model: LanguageModel) -> None:
+    for tokens in (
+        generate(model, prompt(1, 3), 2 * T, generator=draws()),
+        next(stream(model, prompt(1, 3), generator=draws()))[:, None],
+    ):
+        assert not tokens.is_inference()
+        model(tokens[:, :T]).sum().backward()
 
 
 @pytest.mark.parametrize("knobs", [{"make_agg": CumsumMean}, {"make_agg": SoftmaxMean, "positions": False}])

@@ -180,6 +180,13 @@ class LanguageModel(nn.Module):
         """Whether `step` may go on past block_size: no positions, and no layer whose state grows with the text."""
         return self.position_embedding_table is None and all(block.agg.recurrent for block in self._blocks)
 
+    @property
+    def forgets(self) -> bool:
+        """Whether `unbounded` changes nothing: what lies block_size characters back is out of every layer's reach."""
+        reaches = [block.agg.reach for block in self._blocks]
+        known = [reach for reach in reaches if reach is not None]
+        return self.unbounded and len(known) == len(reaches) and 1 + sum(known) - len(known) <= self.block_size
+
     def flops(self, time: int) -> Flops:
         """Of one row of `time` characters."""
         head = Flops()

@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
+from trilab.agg import base
 from trilab.agg.base import Aggregation
 from trilab.agg.conv import ShortConvolution
 from trilab.agg.cumsum import CumsumMean
@@ -17,6 +19,7 @@ from trilab.agg.none import Identity
 from trilab.agg.random import RandomWeights
 from trilab.agg.relative import RelativeWeights
 from trilab.agg.softmax import SoftmaxMean
+from trilab.agg.table import LearnedTable
 from trilab.errors import BadInput
 
 HALF = [torch.float16, torch.bfloat16]
@@ -43,6 +46,35 @@ def test_what_relative_weights_learn_of_a_distance_holds_at_every_position_of_th
         relative.affinities[1, 1] = 100  # the second one at the token before
     torch.testing.assert_close(relative(x)[:, :, :2], x[:, :, :2])
     torch.testing.assert_close(relative(x)[:, 1:, 2:], x[:, :-1, 2:])
+
+
+@pytest.mark.parametrize("make", [LearnedTable, RandomWeights, partial(RelativeWeights, n_head=2)])
+def test_a_large_table_skips_its_upper_half_and_gives_the_same_with_gradients(
+    make: Callable[[int, int], Aggregation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    aggregation = make(4, 150).double()
+    for parameter in aggregation.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(2, 150, 4, dtype=torch.float64, requires_grad=True)
+    wanted = [x, *aggregation.parameters()]
+
+    def result() -> tuple[int, list[Tensor]]:
+        with FlopCounterMode(display=False) as counter:
+            y = aggregation(x)
+            y.sin().sum().backward()
+        flops = aggregation.flops(150)
+        assert counter.get_total_flops() == 2 * (flops.forward + flops.backward)  # rows of the batch
+        gradients = [part.grad for part in wanted if part.grad is not None]
+        aggregation.zero_grad()
+        x.grad = None
+        return flops.forward, [y, *gradients]
+
+    whole, expected = result()
+    monkeypatch.setattr(base, "TRIANGULAR_FROM", 150)
+    half, got = result()
+    assert half < 0.7 * whole
+    torch.testing.assert_close(got, expected)
 
 
 @pytest.mark.parametrize("n_head", [1, 2, 4])

@@ -11,16 +11,17 @@ from trilab.agg.base import (
     merge_heads,
     product_flops,
     split_heads,
-    weighted_sum,
 )
 from trilab.errors import BadInput
+from trilab.ops.attention import attention
 
 
 class AlibiAttention(QueryKeyAggregation):
     """Attention with linear biases: A = softmax(mask(Q Kᵀ / √(C / H) - m_h (t - s))), m_h = 2^(-8 (h + 1) / H).
 
     Each head h = 0 … H - 1 has a fixed slope m_h, from steep (near tokens only) to nearly flat; positions need no
-    parameters. 2·C² parameters. O(T²·C + T·C²) time; 2·T·C numbers of state, the keys and values of the past.
+    parameters. 2·C² parameters. O(T²·C + T·C²) time; 2·T·C numbers of state, the keys and values of the past. Memory
+    for one (H, T, T) of penalties, whatever the size of the batch; under dropout on a CPU for all pairs.
 
     Args:
         n_embd: channels C.
@@ -51,7 +52,13 @@ class AlibiAttention(QueryKeyAggregation):
         self.dropout = nn.Dropout(dropout)
 
     def weights(self, x: Tensor) -> Tensor:
-        return self._table(self.heads(self.query(x)), self.heads(self.key(x)))
+        q, k = self.heads(self.query(x)), self.heads(self.key(x))  # (B, H, T, C / H)
+        weights: Tensor = self.dropout((self.scale * q @ k.mT + self._bias(k)).softmax(-1))
+        return weights
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        q, k, values = (self.heads(part) for part in (self.query(x), self.key(x), v))  # (B, H, T, C / H)
+        return merge_heads(attention(q, k, values, self._bias(k), scale=self.scale, dropout=self._dropout)).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         q, k = self.heads(self.query(x)), self.heads(self.key(x))  # (B, H, T, C / H)
@@ -71,8 +78,10 @@ class AlibiAttention(QueryKeyAggregation):
         keys = torch.cat([state[0], self.key(x)[:, None]], 1)  # (B, t + 1, C)
         values = torch.cat([state[1], v[:, None]], 1)  # (B, t + 1, C)
         self._fits(keys.shape[1])
-        weights = self._table(self.heads(self.query(x)[:, None]), self.heads(keys))  # (B, H, 1, t + 1)
-        return weighted_sum(weights, values)[:, 0], (keys, values)
+        q, k, seen = (self.heads(part) for part in (self.query(x)[:, None], keys, values))
+        bias = self._bias(k, first=keys.shape[1] - 1)
+        y = merge_heads(attention(q, k, seen, bias, scale=self.scale, dropout=self._dropout))[:, 0]
+        return y.to(v.dtype), (keys, values)
 
     def state_size(self, time: int) -> int:
         return 2 * time * self.n_embd
@@ -81,14 +90,15 @@ class AlibiAttention(QueryKeyAggregation):
         projections = product_flops(time, self.n_embd, self.n_embd) * 2
         return projections + product_flops(time, self.n_embd, time) * 2
 
-    def _table(self, q: Tensor, k: Tensor) -> Tensor:
-        """The last R queries of S tokens, (B, H, R, D), and their keys (B, H, S, D) → weights (B, H, R, S)."""
-        time = k.shape[2]
-        positions = torch.arange(time, device=k.device)
-        distances = positions[time - q.shape[2] :, None] - positions  # (R, S)
-        affinities = self.scale * q @ k.mT - self._slopes(k) * distances
-        weights: Tensor = self.dropout(affinities.masked_fill(distances < 0, -torch.inf).softmax(-1))
-        return weights
+    def _bias(self, k: Tensor, first: int = 0) -> Tensor:
+        """Of positions first, first + 1, … towards the keys (B, H, S, D): (1, H, S - first, S), -inf for later ones."""
+        now = torch.arange(k.shape[2], device=k.device)
+        distances = now[first:, None] - now
+        return (-self._slopes(k) * distances).masked_fill(distances < 0, -torch.inf)[None]
+
+    @property
+    def _dropout(self) -> float:
+        return self.dropout.p if self.training else 0.0
 
     def _slopes(self, like: Tensor) -> Tensor:
         """(H, 1, 1), steep ones first."""

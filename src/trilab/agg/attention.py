@@ -2,20 +2,20 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from trilab.agg.base import (
     About,
     Flops,
     QueryKeyAggregation,
     State,
+    accumulator,
     lower_triangle,
     merge_heads,
     product_flops,
     split_heads,
-    weighted_sum,
 )
 from trilab.errors import BadInput
+from trilab.ops.attention import attention, window_attention, window_attention_pairs
 
 ROTARY_BASE = 10_000
 
@@ -26,10 +26,13 @@ class SelfAttention(QueryKeyAggregation):
     Q = x Wq and K = x Wk, cut into H heads with a table each. Value and output maps are the model's (`project`).
     2·C² parameters. O(T²·C + T·C²) time; 2·T·C numbers of state, the keys and values of the past.
 
-    With a window each token sees itself and the window - 1 before it: O(T·window·C + T·C²) time, in blocks of `window`
-    queries that look at their own and the previous block of keys, and a state that stops growing at
-    2·(window - 1)·C numbers. Rotary positions turn queries and keys, pair of channels by pair, by an angle that grows
-    with the position, so that their product knows how far they are apart.
+    The table is made for `weights` only: the averages come from torch's fused kernels, O(T·C) memory, gradients too.
+    Where there is none, under dropout on a CPU, all H·T² pairs of each row of the batch are kept for the gradient.
+
+    With a window each token sees itself and the window - 1 before it: O(T·window·C + T·C²) time, in blocks of queries
+    over their own keys and the window - 1 before, and a state that stops growing at 2·(window - 1)·C numbers. Rotary
+    positions turn queries and keys, pair of channels by pair, by an angle that grows with the position, so that their
+    product knows how far they are apart.
 
     Args:
         n_embd: channels C.
@@ -87,24 +90,15 @@ class SelfAttention(QueryKeyAggregation):
     def weights(self, x: Tensor) -> Tensor:
         time, size = x.shape[1], len(self.tril)
         visible = self.tril[:time, :time] if time <= size else lower_triangle(time).triu(1 - size).to(x.device)
-        return self._table(self._turned(self.query(x)), self._turned(self.key(x)), visible)
+        q, k = self._turned(self.query(x)), self._turned(self.key(x))  # (B, H, T, C / H)
+        affinities = (self.scale * q @ k.mT).masked_fill(~visible, -torch.inf)
+        weights: Tensor = self.dropout(affinities.softmax(-1))
+        return weights
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        time, size = x.shape[1], len(self.tril)
-        if time <= size:
-            return super().mix(x, v)
         q, k = self._turned(self.query(x)), self._turned(self.key(x))  # (B, H, T, C / H)
-        rest = -time % size  # to fill the last block
-        blocks = (time + rest) // size
-        seen = []  # keys and values, (B, H, blocks, 2 · size, C / H): of the previous block and of the own
-        for part in (k, split_heads(v.to(k.dtype), self.n_head)):
-            cut = torch.unflatten(pad(part, (0, 0, size, rest)), 2, (-1, size))  # (B, H, 1 + blocks, size, C / H)
-            seen.append(torch.cat([cut[:, :, :-1], cut[:, :, 1:]], 3))
-        visible = torch.cat([~self.tril, self.tril], 1).repeat(blocks, 1, 1)  # (blocks, size, 2 · size)
-        visible[0, :, :size] = False  # nothing comes before the first block
-        q = torch.unflatten(pad(q, (0, 0, 0, rest)), 2, (-1, size))
-        y = self._table(q, seen[0], visible) @ seen[1]  # (B, H, blocks, size, C / H)
-        return merge_heads(y.flatten(2, 3)[:, :, :time]).to(v.dtype)
+        y = window_attention(q, k, self.heads(v), len(self.tril), scale=self.scale, dropout=self._dropout)
+        return merge_heads(y).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         q, k = self._turned(self.query(x)), self._turned(self.key(x))  # (B, H, T, C / H)
@@ -118,35 +112,45 @@ class SelfAttention(QueryKeyAggregation):
 
     def init_state(self, like: Tensor) -> State:
         nothing = like.new_empty(len(like), 0, self.n_embd)
-        return nothing, nothing  # keys, values
+        return nothing.to(accumulator(like.dtype)) if self._kept_turned else nothing, nothing  # keys, values
 
     def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        keys = torch.cat([state[0], self.key(x)[:, None]], 1)  # (B, S, C)
-        values = torch.cat([state[1], v[:, None]], 1)  # (B, S, C)
-        seen = keys.shape[1]
+        seen = state[0].shape[1] + 1
         if self.window is None:
             self._fits(seen)
         # positions are counted from the oldest key kept: only distances matter
-        q, k = self._turned(self.query(x)[:, None], first=seen - 1), self._turned(keys)
-        y = weighted_sum(self._table(q, k, keys.new_ones(1, seen, dtype=torch.bool)), values)[:, 0]
+        q, key = self.query(x)[:, None], self.key(x)[:, None]  # (B, 1, C)
+        if self._kept_turned:
+            q, here = self._turned(torch.cat([q, key]), first=seen - 1).chunk(2)  # (B, H, 1, C / H)
+            key = merge_heads(here)
+        else:
+            q = self._turned(q, first=seen - 1)
+        keys, values = torch.cat([state[0], key], 1), torch.cat([state[1], v[:, None]], 1)  # (B, S, C)
+        k = self.heads(keys) if self._kept_turned else self._turned(keys)
+        y = merge_heads(attention(q, k, self.heads(values), scale=self.scale, dropout=self._dropout))[:, 0]
         oldest = int(seen == self.window)  # the next token sees one less
-        return y, (keys[:, oldest:], values[:, oldest:])
+        return y.to(v.dtype), (keys[:, oldest:], values[:, oldest:])
+
+    @property
+    def reach(self) -> int | None:
+        return self.window
 
     def state_size(self, time: int) -> int:
         kept = time if self.window is None else min(time, self.window - 1)
         return 2 * kept * self.n_embd
 
     def mix_flops(self, time: int) -> Flops:
-        size = len(self.tril)
-        rows, seen = (time, time) if time <= size else (time + -time % size, 2 * size)
         projections = product_flops(time, self.n_embd, self.n_embd) * 2
-        return projections + product_flops(rows, self.n_embd, seen) * 2
+        return projections + product_flops(window_attention_pairs(time, len(self.tril)), self.n_embd, 1) * 2
 
-    def _table(self, q: Tensor, k: Tensor, visible: Tensor) -> Tensor:
-        """Queries and keys (…, R, D) and (…, S, D), and which see which: → weights (…, R, S)."""
-        affinities = (self.scale * q @ k.mT).masked_fill(~visible, -torch.inf)
-        weights: Tensor = self.dropout(affinities.softmax(-1))
-        return weights
+    @property
+    def _kept_turned(self) -> bool:
+        """Whether the keys of the past keep their positions, so that each is turned once only."""
+        return self.rotary and self.window is None
+
+    @property
+    def _dropout(self) -> float:
+        return self.dropout.p if self.training else 0.0
 
     def _turned(self, projected: Tensor, first: int = 0) -> Tensor:
         """(B, T, C) → (B, H, T, C / H), turned by positions first, first + 1, …"""
@@ -157,6 +161,6 @@ class SelfAttention(QueryKeyAggregation):
         positions = torch.arange(first, first + time, dtype=x.dtype, device=x.device)
         speeds = ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=x.dtype, device=x.device) / size)
         angles = positions[:, None] * speeds  # (T, C / H / 2)
+        cos, sin = angles.cos(), angles.sin()
         even, odd = x[..., 0::2], x[..., 1::2]
-        turned = [even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos()]
-        return torch.stack(turned, -1).flatten(-2)
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)

@@ -7,6 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from trilab.errors import BadInput
+from trilab.ops.triangle import triangular_product, triangular_product_flops
+
+# Tokens times heads from which skipping the upper half of a table is worth more products and a copy of the values: with
+# several heads the plain product copies the table for each row of the batch.
+TRIANGULAR_FROM = 512
 
 # What is carried from token to token: tensors whose first dimension is the batch.
 State = tuple[Tensor, ...]
@@ -195,6 +200,11 @@ class Aggregation(nn.Module):
         """Whether the state stops growing, so that `step` may go on for ever."""
         return self.state_size(2**40) == self.state_size(2**41)
 
+    @property
+    def reach(self) -> int | None:
+        """Most tokens that an output depends on, its own included; None where only the text's length bounds them."""
+        return None
+
     def flops(self, time: int) -> Flops:
         """Of one row of `time` tokens, projections included."""
         projections = isinstance(self.value, nn.Linear) + isinstance(self.output, nn.Linear)
@@ -202,8 +212,13 @@ class Aggregation(nn.Module):
 
     def mix_flops(self, time: int) -> Flops:
         """Of `mix`; a strategy that does more, or less, than one product with a given table says how much."""
-        learned = any(not name.startswith(("value.", "output.")) for name, _ in self.named_parameters())
-        return product_flops(time, time, self.n_embd, gradients=1 + (learned or self.about.data_dependent))
+        gradients = 1 + (self._learned or self.about.data_dependent)
+        return product_flops(time, time, self.n_embd, gradients=gradients)
+
+    @property
+    def _learned(self) -> bool:
+        """Whether the mixing itself, without value and output maps, has parameters."""
+        return any(not name.startswith(("value.", "output.")) for name, _ in self.named_parameters())
 
     @property
     def flops_known(self) -> bool:
@@ -214,6 +229,43 @@ class Aggregation(nn.Module):
     def _fits(self, time: int) -> None:
         if time > self.block_size:
             raise ValueError(f"{time} tokens are more than block_size={self.block_size}.")
+
+
+class StaticTableAggregation(Aggregation):
+    """A mixer whose table is the same for every text, given row by row; `softmax` and `matmul` show the plain way.
+
+    In a large one what lies above the diagonal is skipped: O(T²·C) time all the same, about half of it. A token at a
+    time needs one row.
+    """
+
+    n_head = 1
+
+    def rows(self, first: int, time: int, dtype: torch.dtype) -> Tensor:
+        """Rows first … time - 1 of the table for `time` tokens: (H, time - first, time), zero above the diagonal."""
+        raise NotImplementedError
+
+    def weights(self, x: Tensor) -> Tensor:
+        return self.rows(0, x.shape[1], accumulator(x.dtype))[None]
+
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        weights = self.weights(x)
+        return triangular_sum(weights[0], v) if self._skips(v.shape[1]) else weighted_sum(weights, v)
+
+    def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        seen = torch.cat([state[0], v[:, None]], 1)  # (B, t + 1, C)
+        time = seen.shape[1]
+        self._fits(time)
+        return weighted_sum(self.rows(time - 1, time, accumulator(v.dtype))[None], seen)[:, 0], (seen,)
+
+    def mix_flops(self, time: int) -> Flops:
+        if not self._skips(time):
+            return super().mix_flops(time)
+        once = triangular_product_flops(time, self.n_embd)
+        return Flops(once, (2 if self._learned else 1) * once)
+
+    def _skips(self, time: int) -> bool:
+        """Whether the upper half of a table for so many tokens is left out."""
+        return time * self.n_head >= TRIANGULAR_FROM
 
 
 class QueryKeyAggregation(Aggregation):
@@ -242,6 +294,16 @@ class QueryKeyAggregation(Aggregation):
 def weighted_sum(weights: Tensor, v: Tensor) -> Tensor:
     """A @ v, head by head: (B|1, H|1, R, T) and (B, T, C) → (B, R, C), in the dtype of v."""
     return merge_heads(weights @ split_heads(v.to(weights.dtype), weights.shape[1])).to(v.dtype)
+
+
+def triangular_sum(weights: Tensor, v: Tensor) -> Tensor:
+    """`weighted_sum` of one table for all rows of the batch, its upper half skipped: (H, T, T) and (B, T, C)."""
+    batch, time, channels = v.shape
+    n_head = len(weights)
+    # the rows of the batch side by side: one large product a head, and one sum over them for the table's gradient
+    values = v.to(weights.dtype).view(batch, time, n_head, -1).permute(2, 1, 0, 3).reshape(n_head, time, -1)
+    y = triangular_product(weights, values).view(n_head, time, batch, -1).permute(2, 1, 0, 3)
+    return y.reshape(batch, time, channels).to(v.dtype)
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:

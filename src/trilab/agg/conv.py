@@ -70,6 +70,10 @@ class ShortConvolution(Aggregation):
         y = (taps.T * seen).sum(1).to(v.dtype)
         return y, (seen[:, max(0, seen.shape[1] + 1 - self.size) :],)
 
+    @property
+    def reach(self) -> int:
+        return self.size
+
     def state_size(self, time: int) -> int:
         return min(time, self.size - 1) * self.n_embd
 

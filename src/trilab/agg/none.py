@@ -44,6 +44,10 @@ class Identity(Aggregation):
     def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         return v, state
 
+    @property
+    def reach(self) -> int:
+        return 1
+
     def state_size(self, time: int) -> int:
         return 0
 

@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, accumulator, lower_triangle
+from trilab.agg.base import About, StaticTableAggregation, lower_triangle
 from trilab.errors import BadInput
 
 
-class RandomWeights(Aggregation):
+class RandomWeights(StaticTableAggregation):
     """Weighted average with random weights: A = softmax(mask(scale · R)), R normal, drawn once and frozen.
 
     What looking back is worth when nobody chose where to look. R is a buffer: saved with the weights, never trained.
@@ -45,11 +45,9 @@ class RandomWeights(Aggregation):
         self.register_buffer("tril", lower_triangle(block_size), persistent=False)
         self.register_buffer("affinities", torch.empty(block_size, block_size).normal_())
 
-    def weights(self, x: Tensor) -> Tensor:
-        time = x.shape[1]
-        affinities = self.scale * self.affinities[:time, :time].to(accumulator(x.dtype))
-        affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
-        return affinities.softmax(-1)[None, None]
+    def rows(self, first: int, time: int, dtype: torch.dtype) -> Tensor:
+        affinities = self.scale * self.affinities[first:time, :time].to(dtype)
+        return affinities.masked_fill(~self.tril[first:time, :time], -torch.inf).softmax(-1)[None]
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         y = []

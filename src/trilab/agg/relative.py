@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from trilab.agg.base import About, Aggregation, accumulator, head_size, lower_triangle
+from trilab.agg.base import About, StaticTableAggregation, head_size
 
 
-class RelativeWeights(Aggregation):
+class RelativeWeights(StaticTableAggregation):
     """Weighted average with weights that depend on how long ago: A = softmax(mask(b[t - s])), b learned.
 
     `table` with all its diagonals tied: what is learned about the token before this one holds at every position. One
@@ -33,21 +33,17 @@ class RelativeWeights(Aggregation):
         source="Raffel et al., T5, 2020, section 2.1, without queries and keys",
     )
 
-    tril: Tensor
-
     def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1) -> None:
         super().__init__(n_embd, block_size)
         self.head_size = head_size(n_embd, n_head)
+        self.n_head = n_head
         self.affinities = nn.Parameter(torch.zeros(n_head, block_size))  # of distance 0, 1, …
-        self.register_buffer("tril", lower_triangle(block_size), persistent=False)
 
-    def weights(self, x: Tensor) -> Tensor:
-        time = x.shape[1]
-        now = torch.arange(time, device=x.device)
-        distance = (now[:, None] - now).clamp(min=0)  # (T, T)
-        affinities = self.affinities.to(accumulator(x.dtype))[:, distance]  # (H, T, T)
-        affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
-        return affinities.softmax(-1)[None]
+    def rows(self, first: int, time: int, dtype: torch.dtype) -> Tensor:
+        now = torch.arange(time, device=self.affinities.device)
+        distance = now[first:, None] - now  # (R, T)
+        affinities = self.affinities.to(dtype)[:, distance.clamp(min=0)]  # (H, R, T)
+        return affinities.masked_fill(distance < 0, -torch.inf).softmax(-1)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         y = []

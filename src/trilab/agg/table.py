@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from trilab.agg.base import About, Aggregation, accumulator, lower_triangle
+from trilab.agg.base import About, StaticTableAggregation, lower_triangle
 
 
-class LearnedTable(Aggregation):
+class LearnedTable(StaticTableAggregation):
     """Weighted average with learned weights: A = softmax(mask(W)), W a (T, T) parameter, zeros at first.
 
     Starts as the uniform mean and learns how much each position is worth to each later one, whatever the characters
@@ -35,11 +35,9 @@ class LearnedTable(Aggregation):
         self.register_buffer("tril", lower_triangle(block_size), persistent=False)
         self.affinities = nn.Parameter(torch.zeros(block_size, block_size))
 
-    def weights(self, x: Tensor) -> Tensor:
-        time = x.shape[1]
-        affinities = self.affinities[:time, :time].to(accumulator(x.dtype))
-        affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
-        return affinities.softmax(-1)[None, None]
+    def rows(self, first: int, time: int, dtype: torch.dtype) -> Tensor:
+        affinities = self.affinities[first:time, :time].to(dtype)
+        return affinities.masked_fill(~self.tril[first:time, :time], -torch.inf).softmax(-1)[None]
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         y = []

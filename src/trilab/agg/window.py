@@ -3,15 +3,16 @@
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, Aggregation, State, accumulator, lower_triangle
+from trilab.agg.base import About, Aggregation, Flops, State, accumulator, lower_triangle
 from trilab.errors import BadInput
+from trilab.ops.sliding import sliding_sum, sliding_sum_additions
 
 
 class WindowMean(Aggregation):
     """Average of this token and the size - 1 before it: A = softmax(mask(0)), the mask -inf outside the band.
 
     The first rows have fewer tokens to look at; the softmax divides each row by what it has. No parameters.
-    O(T²·C) time as a product, min(T, size - 1)·C numbers of state.
+    O(T·log size·C) time by sums of sums, O(T·C) memory; min(T, size - 1)·C numbers of state.
 
     Args:
         n_embd: channels C.
@@ -25,7 +26,7 @@ class WindowMean(Aggregation):
 
     about = About(
         formula="A = softmax(mask(0)), s > t - size",
-        cost="O(T²·C)",
+        cost="O(T·log size·C)",
         state="min(T, size - 1)·C",
         rows_sum_to_one=True,
         data_dependent=False,
@@ -47,6 +48,10 @@ class WindowMean(Aggregation):
         affinities = affinities.masked_fill(~self.band[:time, :time], -torch.inf)
         return affinities.softmax(-1)[None, None]
 
+    def mix(self, x: Tensor, v: Tensor) -> Tensor:
+        counts = torch.arange(1, v.shape[1] + 1, device=v.device).clamp(max=self.size)
+        return (sliding_sum(v.to(accumulator(v.dtype)), self.size) / counts[:, None]).to(v.dtype)
+
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         y = []
         for t in range(v.shape[1]):
@@ -59,5 +64,13 @@ class WindowMean(Aggregation):
         mean = seen.mean(1, dtype=accumulator(v.dtype)).to(v.dtype)
         return mean, (seen[:, max(0, seen.shape[1] + 1 - self.size) :],)
 
+    @property
+    def reach(self) -> int:
+        return self.size
+
     def state_size(self, time: int) -> int:
         return min(time, self.size - 1) * self.n_embd
+
+    def mix_flops(self, time: int) -> Flops:
+        additions = time * self.n_embd * sliding_sum_additions(min(self.size, time))
+        return Flops(additions, additions)
