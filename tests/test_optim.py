@@ -61,6 +61,18 @@ def test_gradients_lie_in_memory_as_their_weights_do_and_one_pass_moves_them_as_
     torch.testing.assert_close(*moved, rtol=1e-4, atol=1e-6)
 
 
+def test_a_weight_that_is_a_slice_of_something_larger_is_moved_as_any_other() -> None:
+    moved = []
+    for fused in (True, False):
+        torch.manual_seed(0)
+        model = nn.Module()
+        model.weight = nn.Parameter(torch.randn(4, 6)[:, ::2])
+        (model.weight * torch.randn(4, 3)).sum().backward()
+        adamw(model, Optim(), fused=fused).step()
+        moved.append(model.weight.detach())
+    torch.testing.assert_close(*moved)
+
+
 def test_adamw_gets_the_rate_betas_and_eps() -> None:
     (group,) = adamw(nn.Linear(2, 2, bias=False), Optim(lr=0.5, beta1=0.1, beta2=0.2, eps=0.3)).param_groups
     assert (group["lr"], group["betas"], group["eps"]) == (0.5, (0.1, 0.2), 0.3)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trilab.errors import BadInput
 
@@ -59,10 +59,12 @@ def adamw(model: nn.Module, optim: Optim, *, fused: bool = True) -> torch.optim.
     """AdamW over two groups: matrices with weight decay, everything else without.
 
     Args:
-        fused: all arithmetic of one parameter in one pass over it, which is quicker. Its gradient must lie in memory
-            as the parameter does: autograd sees to that, a gradient that is put in place by hand may not.
+        fused: all arithmetic of one parameter in one pass over it, which is quicker. That reads a parameter and its
+            gradient as they lie in memory, without a look at their strides. Autograd has a gradient lie as its
+            parameter does, unless this has gaps (a slice of something larger): then it is not done.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
+    fused = fused and all(map(_has_no_gaps, parameters))
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": optim.weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
@@ -74,6 +76,11 @@ def adamw(model: nn.Module, optim: Optim, *, fused: bool = True) -> torch.optim.
         eps=optim.eps,
         fused=fused,
     )
+
+
+def _has_no_gaps(tensor: Tensor) -> bool:
+    spans = ((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return not tensor.numel() or 1 + sum(spans) == tensor.numel()
 
 
 def lr_factor(step: int, optim: Optim, max_steps: int) -> float:

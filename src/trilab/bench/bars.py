@@ -157,6 +157,12 @@ def _training() -> list[Bar]:
         )
         for size, limit in ((train.NANO, 1.5), (train.TINY, 1.0))
     ]
+    against_loop.append(
+        Bar(
+            f"train.py / {train.THROUGHOUT}, {train.NANO.name}",
+            *("train", 1.5, False, _ratio(train.NANO.name, train.SPEED, train.TRAIN_PY, train.THROUGHOUT)),
+        )
+    )
     validating = [
         Bar(f"validation / training, {size.name}", "train", 3.0, False, partial(_validation, size.name))
         for size in (train.NANO, train.TINY)

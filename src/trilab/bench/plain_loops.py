@@ -1,6 +1,6 @@
 """Training loops in plain PyTorch, as a person writes them who needs no laboratory: what train.py is measured against.
 
-No logging, no checkpoints, no validation, no clipping. Both take the same model object as train.py trains.
+No logging, no checkpoints, no validation, no clipping. All but one train the same model object as train.py.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from trilab.agg.attention import SelfAttention
+from trilab.bench.gpt_py import Transformer
+from trilab.block import Block
 from trilab.model import LanguageModel
 
 # (tokens, block_size, batch_size, device) → inputs and targets, (B, T) each, on the device.
@@ -45,7 +48,7 @@ class PlainLoop:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: LanguageModel | Transformer,
         tokens: Tensor,
         batch_size: int,
         draw: Draw,
@@ -56,7 +59,7 @@ class PlainLoop:
     ) -> None:
         self.model = model
         self._forward: Callable[[Tensor], Tensor] = torch.compile(model) if compiled else model
-        self.device = model.token_embedding_table.weight.device
+        self.device = next(model.parameters()).device
         self._loss = torch.autocast(self.device.type, torch.bfloat16)(self._mean_nats) if half else self._mean_nats
         self.tokens = tokens
         self.batch_size = batch_size
@@ -84,6 +87,27 @@ def as_in_gpt_py(model: LanguageModel, tokens: Tensor, batch_size: int) -> Plain
         Karpathy, Let's build GPT, gpt.py; there the model returns its loss too.
     """
     return PlainLoop(model, tokens.cpu(), batch_size, one_by_one, fused=False)
+
+
+def as_in_gpt_py_throughout(model: LanguageModel, tokens: Tensor, batch_size: int) -> PlainLoop:
+    """The same, with the model too as gpt.py writes it: a head at a time. As many parameters, values of its own.
+
+    Args:
+        model: attention in blocks with norm, residual, MLP and output maps.
+    """
+    first = model.blocks[0]
+    assert isinstance(first, Block)
+    assert isinstance(first.agg, SelfAttention)
+    written = Transformer(
+        model.vocab_size,
+        model.block_size,
+        n_embd=first.agg.n_embd,
+        n_head=first.agg.n_head,
+        n_layer=len(model.blocks),
+        dropout=first.dropout.p,
+    )
+    device = model.token_embedding_table.weight.device
+    return PlainLoop(written.to(device), tokens.cpu(), batch_size, one_by_one, fused=False)
 
 
 def vectorised(model: LanguageModel, tokens: Tensor, batch_size: int) -> PlainLoop:

@@ -12,17 +12,18 @@ from trilab.bench.child import TRAIN, training
 from trilab.bench.machine import machine
 from trilab.bench.measured import Measured, Series
 from trilab.bench.telling import Tell
-from trilab.bench.turns import take_turns
+from trilab.bench.turns import Turn, take_turns
 from trilab.errors import BadInput
 
 IMPORTS = "import torch, lightning, hydra, wandb"
+READY = "; print('ready', flush=True)"
 FIRST_STEP, WITH_WANDB = "train.py to the end of its first step", "the same with W&B, offline"
 TRAIN_HELP, TRILAB_HELP = "train.py --help", "trilab --help"
 CASE, MEASURE = "start-up", "seconds"
 NOTES = (
     (
-        "From the start of the process; of a training, until its first step stands in metrics.jsonl, the check of the "
-        "strategy's causality before it included."
+        "From the start of the process: of bare imports, until the last is done; of a training, until its first step "
+        "stands in metrics.jsonl, the check of the strategy's causality before it included; of help, to its end."
     ),
 )
 
@@ -37,8 +38,8 @@ def measure(*, quick: bool, threads: int, tell: Tell, rounds: int | None = None,
         BadInput: a command that does not end well.
     """
     own = [f"threads={threads}", *keys]
-    ways = {
-        IMPORTS: partial(_run, [sys.executable, "-c", IMPORTS]),
+    ways: dict[str, Turn] = {
+        IMPORTS: _imported,
         FIRST_STEP: partial(_first_step, [*own, "logger=none"]),
         WITH_WANDB: partial(_first_step, [*own, "logger=wandb", "logger.mode=offline"]),
         TRAIN_HELP: partial(_run, [*TRAIN, "--help"]),
@@ -56,6 +57,18 @@ def measure(*, quick: bool, threads: int, tell: Tell, rounds: int | None = None,
     found = take_turns({name: partial(told, name) for name in ways}, rounds or (1 if quick else 7))
     series = tuple(Series(CASE, MEASURE, name, "s", tuple(values)) for name, values in found.items())
     return Measured("startup", "cpu", quick, machine(threads), IMPORTS, series, NOTES)
+
+
+def _imported() -> float:
+    """Without the end of the process, which takes seconds too."""
+    began = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-c", IMPORTS + READY], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        seconds = time.perf_counter() - began
+    if not said:
+        raise BadInput(f"{IMPORTS} ended with exit code {process.returncode}.")
+    return seconds
 
 
 def _run(command: Sequence[str]) -> float:

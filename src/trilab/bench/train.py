@@ -12,7 +12,13 @@ import torch
 from trilab.bench.child import training
 from trilab.bench.machine import machine
 from trilab.bench.measured import Measured, Series
-from trilab.bench.plain_loops import PlainLoop, as_in_gpt_py, vectorised, with_nanogpt_settings
+from trilab.bench.plain_loops import (
+    PlainLoop,
+    as_in_gpt_py,
+    as_in_gpt_py_throughout,
+    vectorised,
+    with_nanogpt_settings,
+)
 from trilab.bench.telling import Tell
 from trilab.bench.turns import take_turns
 from trilab.build import build_model
@@ -20,11 +26,12 @@ from trilab.compose import composed
 from trilab.corpus import read_corpus
 
 TRAIN_PY, GPT_PY, VECTORISED = "train.py", "gpt.py's loop", "vectorised loop, fused AdamW"
-NANOGPT = "nanoGPT's settings"
+THROUGHOUT, NANOGPT = "gpt.py's loop and modules", "nanoGPT's settings"
 LOOPS = {
     "cpu": {GPT_PY: as_in_gpt_py, VECTORISED: vectorised},
     "cuda": {GPT_PY: as_in_gpt_py, VECTORISED: vectorised, NANOGPT: with_nanogpt_settings},
 }
+OF_BLOCKS = {THROUGHOUT: as_in_gpt_py_throughout}  # of whole transformers only
 SPEED, ON_PROCESSOR, VALIDATION = "training", "training, by processor time", "validation"
 UNIT = "characters/s"
 NOTES = (
@@ -32,6 +39,7 @@ NOTES = (
     "Its speed is counted from outside, between two lines of metrics.jsonl: so without its start-up.",
     "By processor time other work on the machine hardly counts, and neither does what train.py waits for.",
     "The plain loops train the same model object, without logging, checkpoints or clipping.",
+    f"{THROUGHOUT}: with the transformer written as the lecture writes it, of as many parameters.",
 )
 
 
@@ -139,7 +147,7 @@ def _of_size(size: Size, threads: int, device: str, also: Sequence[str], length:
     tokens = torch.from_numpy(corpus.tokens[: len(corpus.tokens) - val_chars]).long().to(device)
     loops = {
         name: make(build_model(config, len(corpus.vocabulary)).to(device).train(), tokens, config.data.batch_size)
-        for name, make in LOOPS[device].items()
+        for name, make in (LOOPS[device] | (OF_BLOCKS if config.model.get("mlp") else {})).items()
     }
     seconds = {name: _seconds_of_a_step(loop, device) for name, loop in loops.items()}  # warms them up too
     steps, log_every = _steps(seconds[VECTORISED], length)
