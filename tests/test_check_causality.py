@@ -63,6 +63,7 @@ def test_a_leak_is_refused_before_the_first_step_and_leaves_nothing(train: Train
     assert not done.runs
 
 
+@pytest.mark.slow
 def test_in_a_sweep_the_leaking_variant_fails_and_the_others_go_on(train: Train) -> None:
     done = train("-m", "agg._target_=sees_ahead.MeanOfAll,trilab.agg.none.Identity", "seed=0,1")
     assert done.code == 1

@@ -101,6 +101,7 @@ def test_report_of_what_is_no_experiment_exits_with_2_and_one_line(trilab: Train
     assert len(done.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_characters_that_the_terminal_cannot_show_do_not_end_a_training(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("naïve 漢字 🙂\n" * 300, encoding="utf-8")

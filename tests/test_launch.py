@@ -142,7 +142,7 @@ class Breaks(SelfAttention):
 """
 
 
-@pytest.mark.parametrize("steps", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("steps", [3, 4, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (5, 6, 7))])
 @pytest.mark.parametrize(("val_every", "checkpoint_every"), [(2, 2), (3, 2), (2, 3), (100, 2)])
 def test_a_broken_off_run_goes_on_from_its_own_last_checkpoint_and_ends_the_same(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, val_every: int, checkpoint_every: int

@@ -27,6 +27,7 @@ def test_a_run_on_two_processes_ends_as_if_it_had_not_been_killed(tmp_path: Path
     assert tally.holds, tally
 
 
+@pytest.mark.slow
 def test_the_soak_sees_a_damaged_checkpoint_and_what_is_left_behind(tmp_path: Path, text: Path) -> None:
     run = train_py(tmp_path, "agg=softmax", "callbacks.sample_chars=0", text=text).run
     outputs = run.parents[1]

@@ -92,8 +92,8 @@ def test_every_combination_is_trained_and_strategies_are_compared(train: Train) 
     [
         (["agg=attention", "agg.n_head=1,5,2"], "BadInput"),
         (["agg._target_=fails.Fails", "+agg.how=not,raise,never"], "RuntimeError"),
-        (["agg._target_=fails.Fails", "+agg.how=not,exit,never"], "SystemExit"),
-        (["agg=softmax", "optim.lr=0.01,1e30,0.02"], "Diverged"),
+        pytest.param(["agg._target_=fails.Fails", "+agg.how=not,exit,never"], "SystemExit", marks=pytest.mark.slow),
+        pytest.param(["agg=softmax", "optim.lr=0.01,1e30,0.02"], "Diverged", marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -119,6 +119,7 @@ def test_a_run_that_fails_is_named_and_recorded_and_stops_no_other(
     assert "3 runs, 2 of them finished already" in again.out
 
 
+@pytest.mark.slow
 def test_force_trains_a_finished_sweep_anew_and_counts_it_so(train: Train) -> None:
     assert train("-m", "agg=none,softmax").code == 0
     again = train("-m", "agg=none,softmax", "force=true")

@@ -48,6 +48,7 @@ def whole(found: Measured, rounds: int) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_strategies_are_measured_over_time_until_they_take_too_long() -> None:
     grid = agg.Grid(8, 2, 64, (4, 8, 16), ((2, 8, 8),), (2, 8, 8), rounds=2, least=0.0, most=5.0, most_bytes=1e9)
     found = agg.measure(quick=True, threads=1, device="cpu", tell=quiet, grid=grid, names=["window size=2"])
