@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trilab.folder import is_finished, summary_of
+from trilab.folder import _sources, is_finished, summary_of
+from trilab.ops.native import SOURCES
 
 from .conftest import ROOT, Outcome
 
@@ -119,6 +120,11 @@ def test_a_failed_run_is_passed_over_and_named_until_retry_is_asked_for(train: T
     assert (first.run / "summary.json").read_bytes() == before
     assert train("agg._target_=fails_once.FailsOnce", "retry=true").code == 0
     assert is_finished(first.run)
+
+
+def test_kernels_in_c_are_code_that_trains() -> None:
+    compiled = {path.name for path in _sources()} & {path.name for path in SOURCES}
+    assert compiled == {path.name for path in SOURCES}
 
 
 def test_a_failed_run_is_tried_anew_once_its_code_has_changed(train: Train, tmp_path: Path) -> None:

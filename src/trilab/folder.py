@@ -284,7 +284,7 @@ def _code(config: Config) -> str:
 
 
 def _sources() -> list[Path]:
-    return sorted(Path(__file__).parent.rglob("*.py"))
+    return sorted(path for path in Path(__file__).parent.rglob("*.*") if path.suffix in (".py", ".c", ".h"))
 
 
 def _digest(files: list[Path]) -> str:
