@@ -24,7 +24,7 @@ from .conftest import QUICK, ROOT, Outcome, exit_code
 Command = Callable[..., Outcome]
 
 PAGE = (ROOT / "docs" / "generation.md").read_text(encoding="utf-8")
-NAME = "attention-seed1337-fa5a497e"  # the run of the page
+NAME = PAGE.partition("RUN=outputs/default/")[2].partition("\n")[0]  # the run of the page
 ID = "3f9c2a1b"  # and what W&B calls it
 SHAKESPEARE = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 

@@ -78,7 +78,7 @@ FULL = Size(
     (
         "agg=attention",
         *("model=gpt", "model.n_layer=6", "model.n_head=6", "model.n_embd=384", "model.dropout=0.2"),
-        *("data.batch_size=64", "data.block_size=256", "trainer=gpu"),
+        *("data.batch_size=64", "data.block_size=256", "data.val_chars=65536", "trainer=gpu"),
     ),
 )
 
