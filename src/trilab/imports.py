@@ -1,5 +1,6 @@
 """The import of torch and of what brings it along, in less time."""
 
+import atexit
 import gc
 import sys
 from collections.abc import Iterator
@@ -24,5 +25,7 @@ def importing_torch() -> Iterator[None]:
     try:
         yield
         gc.freeze()
+        if "triton" in sys.modules:
+            atexit.register(gc.unfreeze)  # it tells of all its objects that are left when the process ends
     finally:
         gc.enable()
