@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from trilab import checkpoint
@@ -26,6 +27,7 @@ def test_a_relative_path_is_meant_from_where_the_command_was_given(train: Train,
     assert done.summary["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_loads_in_a_process_that_knows_nothing_of_trilab(train: Train) -> None:
     run = train("agg=softmax", "callbacks.sample_chars=0").run
     for name in ("last.ckpt", "best.ckpt"):

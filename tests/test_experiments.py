@@ -56,6 +56,7 @@ def test_every_experiment_opens_with_the_command_that_runs_it_and_how_long_it_ta
     assert "on one core" in comment or "on 2 cores" in comment
 
 
+@pytest.mark.slow
 def test_the_rungs_of_the_lecture_are_one_sweep_and_carry_their_names(train: Train) -> None:
     done = train("-m", "experiment/lecture=glob(*)", "trainer.max_steps=2", "callbacks.sample_chars=0")
     assert done.code == 0, done.err

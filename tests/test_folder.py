@@ -139,6 +139,7 @@ def test_a_failed_run_is_tried_anew_once_its_code_has_changed(train: Train, tmp_
     assert train("agg._target_=fails_too.FailsOnce").code == 0
 
 
+@pytest.mark.slow
 def test_a_sweep_passes_over_what_has_failed_and_names_it(train: Train, tmp_path: Path) -> None:
     (tmp_path / "fails_in_sweep.py").write_text(FAILS_ONCE)
     (tmp_path / "fail").touch()

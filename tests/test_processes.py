@@ -37,6 +37,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     ]
 
 
+@pytest.mark.slow
 def test_two_processes_read_the_same_windows_as_one_and_leave_one_run(tmp_path: Path, text: Path) -> None:
     command = ("agg=attention", "data.val_chars=64", "data.test_share=0.1", "logger=wandb", "seed=0")
     alone = train_py(tmp_path, *command, "logger=none", "experiment_name=one", text=text)

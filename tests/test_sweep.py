@@ -90,7 +90,7 @@ def test_every_combination_is_trained_and_strategies_are_compared(train: Train) 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["agg=attention", "agg.n_head=1,5,2"], "BadInput"),
+        pytest.param(["agg=attention", "agg.n_head=1,5,2"], "BadInput", marks=pytest.mark.slow),
         (["agg._target_=fails.Fails", "+agg.how=not,raise,never"], "RuntimeError"),
         pytest.param(["agg._target_=fails.Fails", "+agg.how=not,exit,never"], "SystemExit", marks=pytest.mark.slow),
         pytest.param(["agg=softmax", "optim.lr=0.01,1e30,0.02"], "Diverged", marks=pytest.mark.slow),
@@ -160,6 +160,7 @@ def test_a_key_or_value_that_is_wrong_in_one_run_is_refused_before_any_begins(
     assert not [path for path in done.outputs.glob("*/*") if path.is_dir()]
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_bits_alone_in_a_sweep_and_beside_others(train: Train, tmp_path: Path, text: Path) -> None:
     knobs = ("agg=attention", "model.dropout=0.1")
     alone = train(*knobs, "seed=1", "experiment_name=alone")
@@ -324,6 +325,7 @@ def test_a_sweep_ends_with_its_verdicts_as_a_run_of_wandb_unless_nothing_was_tra
     assert len([run for run in wandb_runs(done.outputs) if run.job_type == "report"]) == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_is_reported_on_its_own_terms_whatever_older_runs_say(train: Train) -> None:
     train("-m", "agg=none,ema", "seed=0")
     done = train("-m", "agg=none,ema,softmax", "seed=0", "report.baseline=ema", "report.measure=best_val_loss")
