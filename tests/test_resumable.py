@@ -144,6 +144,11 @@ WRONG: list[tuple[str, Change, str]] = [
     ("a square below 0", lambda c: first_moments(c)["exp_avg_sq"].fill_(-1), "an exp_avg_sq that no training comes to"),
     ("more steps of the optimizer", lambda c: first_moments(c).update(step=10**9), "another number of steps"),
     ("a text as the rate", lambda c: group(c).update(lr="abc"), "groups of parameters that are something else"),
+    (
+        "a text as the first rate",
+        lambda c: group(c).update(initial_lr="abc"),
+        "groups of parameters that are something",
+    ),
     ("one beta", lambda c: group(c).update(betas=(0.9,)), "groups of parameters that are something else"),
     ("no group", lambda c: c["optimizer_states"][0].update(param_groups=[]), "moves other parameters"),
     ("a parameter less", lambda c: group(c)["params"].pop(), "moves other parameters"),

@@ -128,14 +128,14 @@ def _group(group: Any) -> bool:
             "betas": (list() | tuple()) as betas,
             **switches,
         }:
+            initial: Any = switches.pop("initial_lr", 0.0)  # of a scheduler, as trilab had one before
             return (
                 all(isinstance(name, int | str) for name in names)
                 and len(set(names)) == len(names)
-                and all(_number(number) and number >= 0 for number in (lr, eps, decay))
+                and all(_number(number) and number >= 0 for number in (lr, initial, eps, decay))
                 and len(betas) == 2
                 and all(_number(beta) and 0 <= beta < 1 for beta in betas)
-                # initial_lr: of a scheduler, as trilab had one before
-                and all(v is None or isinstance(v, bool) or name == "initial_lr" for name, v in switches.items())
+                and all(switch is None or isinstance(switch, bool) for switch in switches.values())
             )
     return False
 
