@@ -28,7 +28,7 @@ from trilab.loss import mean_nats, summed_nats
 from trilab.model import LanguageModel
 from trilab.optim import Optim, adamw
 from trilab.vocabulary import Vocabulary
-from trilab.windows import TrainWindows, gather, split, validation_batches
+from trilab.windows import TrainWindows, ValidationBatches, gather, split
 
 B, T, C = 4, 8, 2
 FOUR_WAYS = [LoopMean, MatmulMean, SoftmaxMean, CumsumMean]
@@ -264,7 +264,7 @@ def trained(steps: int = 3000, **options: Any) -> float:
         optimizer.step()
     nats = 0.0
     with torch.no_grad():
-        for batch in validation_batches(len(splits.val), T, 4096):
+        for batch in ValidationBatches(len(splits.val), T, 4096):
             inputs, targets = gather(splits.val, batch.starts, batch.length)
             nats += summed_nats(model(inputs), targets).item()
     return nats / (len(splits.val) - 1)

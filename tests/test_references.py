@@ -17,7 +17,7 @@ from trilab.errors import BadInput
 from trilab.references import KneserNey, References, reference_losses, references_for
 from trilab.report.runs import subfolders
 from trilab.vocabulary import Vocabulary
-from trilab.windows import gather, split, validation_batches
+from trilab.windows import ValidationBatches, gather, split
 
 SHA = "0" * 64
 
@@ -63,7 +63,7 @@ def true_losses(train: np.ndarray, val: np.ndarray, V: int, T: int, order: int) 
     text, split = tuple(train.tolist()), tuple(val.tolist())
     full = [math.log(truth(text, split[max(i - order + 1, 0) : i], split[i], V)) for i in range(1, len(split))]
     windowed = []
-    for batch in validation_batches(len(val), T, windows_per_batch=3):
+    for batch in ValidationBatches(len(val), T, windows_per_batch=3):
         for inputs, targets in zip(*gather(torch.from_numpy(val), batch.starts, batch.length), strict=True):
             read = tuple(inputs.tolist())
             for t, target in enumerate(targets.tolist()):

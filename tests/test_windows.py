@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from trilab.errors import BadInput
-from trilab.windows import TrainWindows, blocks, deal, gather, gather_targets, shard, split, validation_batches
+from trilab.windows import Dealt, TrainWindows, ValidationBatches, blocks, gather, gather_targets, shard, split
 
 INTEGERS = [torch.uint8, torch.uint16, torch.int32, torch.int64]
 
@@ -230,7 +230,7 @@ def test_validation_has_every_character_but_the_first_as_a_target_once_in_order(
     n_tokens, block_size, windows_per_batch
 ):
     tokens = torch.arange(n_tokens)
-    batches = validation_batches(n_tokens, block_size, windows_per_batch)
+    batches = ValidationBatches(n_tokens, block_size, windows_per_batch)
     read = [gather(tokens, batch.starts, batch.length) for batch in batches]
     assert torch.cat([targets.flatten() for _, targets in read]).tolist() == list(range(1, n_tokens))
     assert torch.cat([inputs.flatten() for inputs, _ in read]).tolist() == list(range(n_tokens - 1))
@@ -239,19 +239,19 @@ def test_validation_has_every_character_but_the_first_as_a_target_once_in_order(
 
 
 def test_the_short_last_window_is_a_batch_of_its_own():
-    batches = validation_batches(21, 8, 5)
+    batches = ValidationBatches(21, 8, 5)
     assert [(batch.starts.tolist(), batch.length) for batch in batches] == [([0, 8], 8), ([16], 4)]
 
 
 @pytest.mark.parametrize("n_tokens", [0, 1])
 def test_where_nothing_can_be_predicted_there_is_no_batch(n_tokens):
-    assert validation_batches(n_tokens, 8, 5) == []
+    assert len(ValidationBatches(n_tokens, 8, 5)) == 0
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 7, 8, 20])
 def test_each_validation_batch_counts_on_exactly_one_process_and_all_read_as_many(world_size):
-    batches = validation_batches(100, 8, 2)
-    hands = [deal(batches, rank, world_size) for rank in range(world_size)]
+    batches = ValidationBatches(100, 8, 2)
+    hands = [Dealt(batches, rank, world_size) for rank in range(world_size)]
     dealt = sorted(int(start) for hand in hands for batch in hand if batch.counted for start in batch.starts)
     assert dealt == list(range(0, 99, 8))
     assert {len(hand) for hand in hands} == {-(-len(batches) // world_size)}
@@ -260,7 +260,7 @@ def test_each_validation_batch_counts_on_exactly_one_process_and_all_read_as_man
 @pytest.mark.parametrize(("n_tokens", "block_size"), [(2, 8), (9, 8), (100, 8), (801, 8), (802, 8), (5000, 7)])
 def test_stretches_of_whole_windows_cover_a_split_and_are_a_hundred_at_most(n_tokens, block_size):
     length, n_blocks = blocks(n_tokens, block_size)
-    starts = [int(start) for batch in validation_batches(n_tokens, block_size, 4) for start in batch.starts]
+    starts = [int(start) for batch in ValidationBatches(n_tokens, block_size, 4) for start in batch.starts]
     assert length % block_size == 0
     assert n_blocks <= 100
     assert sorted({start // length for start in starts}) == list(range(n_blocks))
@@ -269,4 +269,4 @@ def test_stretches_of_whole_windows_cover_a_split_and_are_a_hundred_at_most(n_to
 @pytest.mark.parametrize(("block_size", "windows_per_batch", "named"), [(0, 1, "block_size"), (8, 0, "per_batch")])
 def test_validation_sizes_below_one_are_refused(block_size, windows_per_batch, named):
     with pytest.raises(BadInput, match=f"{named}=0 must be at least 1"):
-        validation_batches(100, block_size, windows_per_batch)
+        ValidationBatches(100, block_size, windows_per_batch)

@@ -19,6 +19,7 @@ import yaml
 
 from trilab.atomic import replacing
 from trilab.errors import BadInput
+from trilab.imports import importing_torch
 
 T = TypeVar("T")
 
@@ -361,7 +362,8 @@ def _imported(path: str, where: str) -> Callable[..., Any]:
         sys.path.append(here)
     module_name, _, name = path.rpartition(".")
     try:
-        target = getattr(importlib.import_module(module_name), name) if module_name else None
+        with importing_torch():  # which every strategy brings along
+            target = getattr(importlib.import_module(module_name), name) if module_name else None
     except ModuleNotFoundError as error:
         raise BadInput(
             f"{where}={path} cannot be imported: {error}. It must be a dotted path to a class or function, in an "

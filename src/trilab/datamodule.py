@@ -5,19 +5,19 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from trilab.corpus import Corpus
 from trilab.windows import (
+    Dealt,
     TrainWindows,
+    ValidationBatches,
     WindowBatch,
     Windows,
-    deal,
     gather,
     gather_targets,
     shard,
     split,
-    validation_batches,
 )
 
 ON_DEVICE = 4 << 30  # bytes of token ids that are taken to an accelerator; a longer text stays where it is
@@ -75,17 +75,13 @@ class CharData(LightningDataModule):
         )
         self.windows = TrainWindows(self.splits.train, block_size, batch_size, seed, episode=corpus.episode)
         shard(self.windows.starts(0), 0, accumulate, 0, world_size)  # refuses what cannot be divided
-        self._windows_per_batch = max(1, val_chars // block_size)
         self.val_begins = len(self.splits.train)
         self.test_begins = self.val_begins + len(self.splits.val)
-        self.validation = self._side_by_side(self.val_begins, len(self.splits.val))
-        self.test = self._side_by_side(self.test_begins, len(self.splits.test))
+        self.validation, self.test = (
+            ValidationBatches(len(part), block_size, max(1, val_chars // block_size), begins=begins)
+            for part, begins in ((self.splits.val, self.val_begins), (self.splits.test, self.test_begins))
+        )
         self.answers = None if corpus.answers is None else torch.from_numpy(corpus.answers)
-
-    def _side_by_side(self, begins: int, n_tokens: int) -> list[WindowBatch]:
-        """Windows over a split that begins there in the text."""
-        batches = validation_batches(n_tokens, self.block_size, self._windows_per_batch)
-        return [batch._replace(starts=batch.starts + begins) for batch in batches]
 
     @property
     def batch_chars(self) -> int:
@@ -104,10 +100,10 @@ class CharData(LightningDataModule):
         """As val_dataloader, over the test split."""
         return self._dealt(self.test)
 
-    def _dealt(self, batches: list[WindowBatch]) -> DataLoader[WindowBatch]:
+    def _dealt(self, batches: ValidationBatches) -> DataLoader[WindowBatch]:
         trainer = self.trainer
         assert trainer is not None
-        return DataLoader(_Dealt(deal(batches, trainer.global_rank, trainer.world_size)), batch_size=None)
+        return DataLoader(Dealt(batches, trainer.global_rank, trainer.world_size), batch_size=None)
 
     def transfer_batch_to_device(self, batch: WindowBatch, device: Any, dataloader_idx: int) -> Windows:
         """Window starts → windows, on the device."""
@@ -135,14 +131,3 @@ class _MicroSteps(Iterable[WindowBatch]):
             for micro_step in range(data.accumulate):
                 mine = shard(starts, micro_step, data.accumulate, trainer.global_rank, trainer.world_size)
                 yield WindowBatch(mine, data.block_size)
-
-
-class _Dealt(Dataset[WindowBatch]):
-    def __init__(self, batches: list[WindowBatch]) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, index: int) -> WindowBatch:
-        return self.batches[index]

@@ -26,7 +26,7 @@ from trilab.atomic import clear, replacing
 from trilab.cluster import Place, place
 from trilab.config import Config, save
 from trilab.errors import BadInput
-from trilab.imports import importing_torch
+from trilab.imports import importing_lightning
 from trilab.lock import held
 from trilab.outcome import Outcome, lost, outcome_of
 from trilab.processes import train_in_processes
@@ -211,7 +211,7 @@ def _train_apart(config: Config, folder: Path, *, shown: bool, alone: bool) -> d
 
 
 def _train(config: Config, folder: Path, *, console: Console | None, alone: bool) -> dict[str, Any]:
-    with importing_torch():  # only where something is trained
+    with importing_lightning():  # only where something is trained
         from trilab.run import run
 
     with _logged_to(folder / "log" if os.environ.get("RANK", "0") == "0" else None):

@@ -1,7 +1,7 @@
 """What the server that starts runs has imported, for all of them."""
 
-from trilab.imports import importing_torch
+from trilab.imports import importing_lightning
 
-with importing_torch():
+with importing_lightning():
     import trilab.run
     import trilab.tracking  # noqa: F401

@@ -158,7 +158,7 @@ def reference_losses(
 
     Uniform, unigram, and the n-grams of `KneserNey`. At position t of a window a model has read t + 1 characters; the
     windowed n-gram of order n reads the last min(n - 1, t + 1) of them, and is then of order min(n, t + 2). The windows
-    are those of `trilab.windows.validation_batches`.
+    are those of `trilab.windows.ValidationBatches`.
 
     Args:
         train: (n,) integers, each in 0 … V - 1: the characters that are counted.

@@ -5,12 +5,14 @@ Training draws windows at random, as a function of (seed, step) alone; validatio
 """
 
 import hashlib
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from trilab.errors import BadInput
 
@@ -210,29 +212,44 @@ class WindowBatch(NamedTuple):
     """Whether its targets count; False for what a process reads only to keep in step with the others."""
 
 
-def validation_batches(n_tokens: int, block_size: int, windows_per_batch: int) -> list[WindowBatch]:
+class ValidationBatches(Sequence[WindowBatch]):
     """Windows side by side that have every token of a split but its first as a target, once, in order.
+
+    Each batch is made when it is asked for: a long text has millions of windows. What is left at the end, shorter than
+    block_size, is a batch of its own.
 
     Args:
         n_tokens: tokens of the split; below 2 there is nothing to predict and no batch.
         block_size: T, in tokens.
         windows_per_batch: most windows of a batch.
-    Returns:
-        Batches in text order. What is left at the end, shorter than block_size, is a batch of its own.
+        begins: where the split begins in the text.
     Raises:
         BadInput: a size below 1.
     """
-    _require_positive("data.block_size", block_size)
-    _require_positive("windows_per_batch", windows_per_batch)
-    n_whole, left_over = divmod(max(n_tokens - 1, 0), block_size)
-    starts = torch.arange(n_whole) * block_size  # (whole windows,)
-    batches = [
-        WindowBatch(starts[first : first + windows_per_batch], block_size)
-        for first in range(0, n_whole, windows_per_batch)
-    ]
-    if left_over:
-        batches.append(WindowBatch(torch.tensor([n_whole * block_size]), left_over))
-    return batches
+
+    def __init__(self, n_tokens: int, block_size: int, windows_per_batch: int, *, begins: int = 0) -> None:
+        _require_positive("data.block_size", block_size)
+        _require_positive("windows_per_batch", windows_per_batch)
+        self.block_size, self.windows_per_batch, self.begins = block_size, windows_per_batch, begins
+        self.n_whole, self.left_over = divmod(max(n_tokens - 1, 0), block_size)
+        self._whole_batches = -(-self.n_whole // windows_per_batch)
+
+    def __len__(self) -> int:
+        return self._whole_batches + bool(self.left_over)
+
+    @overload
+    def __getitem__(self, index: int) -> WindowBatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[WindowBatch]: ...
+    def __getitem__(self, index: int | slice) -> WindowBatch | list[WindowBatch]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
+        place = range(len(self))[index]
+        if place == self._whole_batches:
+            return WindowBatch(torch.tensor([self.begins + self.n_whole * self.block_size]), self.left_over)
+        first = place * self.windows_per_batch
+        windows = torch.arange(first, min(first + self.windows_per_batch, self.n_whole))
+        return WindowBatch(self.begins + windows * self.block_size, self.block_size)
 
 
 def blocks(n_tokens: int, block_size: int, most: int = 100) -> tuple[int, int]:
@@ -250,16 +267,22 @@ def blocks(n_tokens: int, block_size: int, most: int = 100) -> tuple[int, int]:
     return windows * block_size, -(-n_windows // windows)
 
 
-def deal(batches: list[WindowBatch], rank: int, world_size: int) -> list[WindowBatch]:
+class Dealt(Dataset[WindowBatch]):
     """The batches that one process reads: every one counts on exactly one process, whole.
 
     A batch is the same on one process or many, and so are its sums. Every process gets as many, since processes that
     share a model's weights must call it equally often: who would have one less reads the last batch uncounted.
     """
-    mine = batches[rank::world_size]
-    if len(mine) < -(-len(batches) // world_size):
-        mine.append(batches[-1]._replace(counted=False))
-    return mine
+
+    def __init__(self, batches: Sequence[WindowBatch], rank: int, world_size: int) -> None:
+        self.batches, self.rank, self.world_size = batches, rank, world_size
+
+    def __len__(self) -> int:
+        return -(-len(self.batches) // self.world_size)
+
+    def __getitem__(self, index: int) -> WindowBatch:
+        place = range(len(self))[index] * self.world_size + self.rank
+        return self.batches[place] if place < len(self.batches) else self.batches[-1]._replace(counted=False)
 
 
 def _require_positive(name: str, value: int) -> None:
