@@ -10,15 +10,15 @@ INLINE void OF(sum)(
 
 INLINE void OF(forward_by)(const struct prefix *job, int mean, long row, long first, long end) {
     double sums[BLOCK] = {0};
-    long tail = last(end - first), rest = end - first - tail;
+    long count = end - first, in_vectors = whole(count), rest = count - in_vectors;
     for (long t = 0; t < job->time; t++) {
         long at = (row * job->time + t) * job->channels + first;
         const STORED *x = (const STORED *)job->x + at;
         STORED *y = (STORED *)job->y + at;
         double by = BY(t + 1);
 #pragma GCC unroll 4 /* a tenth of the time */
-        for (long c = 0; c < tail; c += LANES) OF(sum)(LANES, mean, by, sums + c, x + c, y + c);
-        OF(sum)(rest, mean, by, sums + tail, x + tail, y + tail);
+        for (long c = 0; c < in_vectors; c += LANES) OF(sum)(LANES, mean, by, sums + c, x + c, y + c);
+        if (rest) OF(sum)(rest, mean, by, sums + in_vectors, x + in_vectors, y + in_vectors);
     }
 }
 
@@ -38,14 +38,15 @@ INLINE void OF(sum_of_shares)(long size, int mean, double by, double *sums, cons
 
 INLINE void OF(adjoint_by)(const struct prefix *job, int mean, long row, long first, long end) {
     double sums[BLOCK] = {0};
-    long tail = last(end - first), rest = end - first - tail;
+    long count = end - first, in_vectors = whole(count), rest = count - in_vectors;
     for (long t = job->time - 1; t >= 0; t--) {
         long at = (row * job->time + t) * job->channels + first;
         const STORED *x = (const STORED *)job->x + at;
         STORED *y = (STORED *)job->y + at;
         double by = BY(t + 1);
-        OF(sum_of_shares)(rest, mean, by, sums + tail, x + tail, y + tail);
-        for (long c = tail - LANES; c >= 0; c -= LANES) OF(sum_of_shares)(LANES, mean, by, sums + c, x + c, y + c);
+        if (rest) OF(sum_of_shares)(rest, mean, by, sums + in_vectors, x + in_vectors, y + in_vectors);
+        for (long c = in_vectors - LANES; c >= 0; c -= LANES)
+            OF(sum_of_shares)(LANES, mean, by, sums + c, x + c, y + c);
     }
 }
 

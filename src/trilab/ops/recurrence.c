@@ -78,8 +78,8 @@ typedef VECTOR(uint32_t) bits;
         memcpy(at, &stored_, (count) * sizeof *(at));                                                                  \
     } while (0)
 
-/* Where the last vector of `count` numbers begins, from the first of them. */
-INLINE long last(long count) { return (count - 1) / LANES * LANES; }
+/* How many of `count` numbers fill whole vectors. The rest is rare, and slow: a copy of a length not known here. */
+INLINE long whole(long count) { return count / LANES * LANES; }
 
 /* bfloat16: the upper half of a float, rounded to even. */
 INLINE floats from_bfloat16(halves stored) {

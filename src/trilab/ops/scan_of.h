@@ -21,10 +21,10 @@ INLINE void OF(ahead)(
 /* One head at one time, or what of it lies in a block. */
 INLINE void OF(run_ahead)(
     long count, const REAL *a, int a_wide, const REAL *b, int b_wide, const REAL *x, const REAL *before, REAL *h) {
-    long tail = last(count);
-    for (long c = 0; c < tail; c += LANES)
+    long c = 0;
+    for (; c < whole(count); c += LANES)
         OF(ahead)(LANES, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, before + c, h + c);
-    OF(ahead)(count - tail, a + a_wide * tail, a_wide, b + b_wide * tail, b_wide, x + tail, before + tail, h + tail);
+    if (c < count) OF(ahead)(count - c, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, before + c, h + c);
 }
 
 static void OF(forward)(const void *given, long row, long first, long end) {
@@ -73,9 +73,9 @@ INLINE REAL OF(total)(REALS parts) { return (parts[0] + parts[1]) + (parts[2] + 
 
 INLINE void OF(run_back)(long count, struct OF(step) step, int a_wide, int b_wide, int to_a, int to_b) {
     REALS over_a = {0}, over_b = {0};
-    long tail = last(count);
-    OF(back)(count - tail, step, tail, a_wide, b_wide, to_a, to_b, &over_a, &over_b);
-    for (long c = tail - LANES; c >= 0; c -= LANES)
+    long c = whole(count);
+    if (c < count) OF(back)(count - c, step, c, a_wide, b_wide, to_a, to_b, &over_a, &over_b);
+    for (c -= LANES; c >= 0; c -= LANES)
         OF(back)(LANES, step, c, a_wide, b_wide, to_a, to_b, &over_a, &over_b);
     if (to_a && !a_wide) *step.to_a += OF(total)(over_a);
     if (to_b && !b_wide) *step.to_b += OF(total)(over_b);
