@@ -22,7 +22,7 @@ INLINE void OF(forward_by)(const struct prefix *job, int mean, long row, long fi
     }
 }
 
-static void OF(prefix_forward)(const void *given, long row, long first, long end) {
+WIDEST static void OF(prefix_forward)(const void *given, long row, long first, long end) {
     const struct prefix *job = given;
     if (job->mean) OF(forward_by)(job, 1, row, first, end);
     else OF(forward_by)(job, 0, row, first, end);
@@ -50,7 +50,7 @@ INLINE void OF(adjoint_by)(const struct prefix *job, int mean, long row, long fi
     }
 }
 
-static void OF(prefix_adjoint)(const void *given, long row, long first, long end) {
+WIDEST static void OF(prefix_adjoint)(const void *given, long row, long first, long end) {
     const struct prefix *job = given;
     if (job->mean) OF(adjoint_by)(job, 1, row, first, end);
     else OF(adjoint_by)(job, 0, row, first, end);

@@ -3,13 +3,14 @@
  * A row is read and written as it lies in memory, forwards or wholly backwards: a walk that goes forwards inside rows
  * and backwards over them is lost on the processor's prefetchers and takes twice the time. Threads share out batch rows
  * and channels, never time, and what is added over channels is added by one thread: the same bits for any number of
- * them. Compiled without contraction to fused products and for no processor in particular: the same bits on all. */
+ * them. Vectors are of one length wherever they are computed, and compiled without contraction to fused products: the
+ * same bits on all processors. */
 
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { BLOCK = 512, UNIT = 64, MOST_THREADS = 256, LANES = 4 };
+enum { BLOCK = 512, UNIT = 64, MOST_THREADS = 256, LANES = 8 };
 
 /* Work on channels first … end - 1, at most BLOCK, of one batch row. */
 typedef void work(const void *job, long row, long first, long end);
@@ -56,6 +57,15 @@ static void spread(work *work, const void *job, long rows, long channels, long u
     for (long i = 1; i < threads; i++)
         if (running[i]) pthread_join(made[i], 0);
 }
+
+/* For the widest registers that there are when the kernels are loaded. */
+#ifndef WIDEST
+#if defined __x86_64__ && defined __GLIBC__ && !defined __clang__
+#define WIDEST __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDEST
+#endif
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define VECTOR(type) __attribute__((vector_size(LANES * sizeof(type)))) type

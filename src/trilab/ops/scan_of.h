@@ -9,7 +9,7 @@ INLINE const REAL *OF(factors_at)(const struct factors *all, long row, long time
 
 /* Factors of `size` channels: their own, or one for all. */
 INLINE REALS OF(factors)(const REAL *at, int wide, long size) {
-    return wide ? LOAD(REALS, at, size) : (REALS){*at, *at, *at, *at};
+    return wide ? LOAD(REALS, at, size) : *at - (REALS){0};
 }
 
 INLINE void OF(ahead)(
@@ -27,7 +27,7 @@ INLINE void OF(run_ahead)(
     if (c < count) OF(ahead)(count - c, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, before + c, h + c);
 }
 
-static void OF(forward)(const void *given, long row, long first, long end) {
+WIDEST static void OF(forward)(const void *given, long row, long first, long end) {
     static const REAL nothing[BLOCK];
     const struct scan *job = given;
     for (long t = 0; t < job->time; t++)
@@ -69,7 +69,11 @@ INLINE void OF(back)(
     }
 }
 
-INLINE REAL OF(total)(REALS parts) { return (parts[0] + parts[1]) + (parts[2] + parts[3]); }
+INLINE REAL OF(total)(REALS parts) {
+    REAL sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += parts[lane];
+    return sum;
+}
 
 INLINE void OF(run_back)(long count, struct OF(step) step, int a_wide, int b_wide, int to_a, int to_b) {
     REALS over_a = {0}, over_b = {0};
@@ -81,7 +85,7 @@ INLINE void OF(run_back)(long count, struct OF(step) step, int a_wide, int b_wid
     if (to_b && !b_wide) *step.to_b += OF(total)(over_b);
 }
 
-static void OF(backward)(const void *given, long row, long first, long end) {
+WIDEST static void OF(backward)(const void *given, long row, long first, long end) {
     static const REAL nothing[BLOCK];
     const struct scan *job = given;
     REAL later[BLOCK] = {0};
