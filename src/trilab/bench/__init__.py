@@ -88,12 +88,13 @@ def _measures(
     from trilab.bench import agg, data, generate, startup, sweep, train
 
     return {
-        "agg": lambda: agg.measure(quick=quick, threads=threads, device=device, tell=tell),
         "train": lambda: train.measure(quick=quick, threads=threads, device=device, also=also, tell=tell),
         "generate": lambda: generate.measure(quick=quick, threads=threads, device=device, tell=tell),
         "data": lambda: data.measure(quick=quick, threads=threads, tell=tell, megabytes=megabytes),
         "sweep": lambda: sweep.measure(quick=quick, threads=threads, tell=tell),
         "startup": lambda: startup.measure(quick=quick, threads=threads, tell=tell),
+        # last, since memory is kept from then on
+        "agg": lambda: agg.measure(quick=quick, threads=threads, device=device, tell=tell),
     }
 
 

@@ -10,20 +10,23 @@ from torch import Tensor
 from trilab.agg.base import Aggregation
 from trilab.bench.machine import machine
 from trilab.bench.measured import Measured, Series
-from trilab.bench.memory import Pass, peak
+from trilab.bench.memory import Pass, keep_freed, peak
 from trilab.bench.telling import Tell
 from trilab.bench.turns import Turn, take_turns, timed
 from trilab.compose import choosing, composed, strategy_names
 from trilab.config import strategies
+from trilab.ops.scan import scan
 
 FORWARD, BACKWARD, MEMORY, CEILINGS = "forward", "forward + backward", "peak memory", "ceilings"
 COPY, CLONE, PRODUCT = "copy of x", "x.clone(): a copy to new memory", "product (T, T) @ (B, T, C)"
 CUMSUM, FULL_TABLE = "torch.cumsum / arange", "table, by the full product"
+RECURRENCE = "h_t = a_t · h_(t-1) + x_t"
 WINDOWED = "attention window=64"
 NOTES = (
     "Inputs are (B, T, C) in float32, B · T fixed; each strategy by itself, without value and output projections.",
     "T^p: the cost of one row of T tokens, fitted in each round over the larger half of the T; quartiles in brackets.",
-    "A copy of x is made into memory that is there already, the hardest measure: results need new memory.",
+    "A copy of x is made into memory that is there already. Freed memory is kept: so is that of results, mostly.",
+    f"{RECURRENCE}: a factor for each number of x, its gradient too.",
     "Peak memory: of forward + backward, beyond the input, in a process of its own on a CPU.",
 )
 
@@ -75,6 +78,7 @@ def measure(
     """
     grid = grid or (QUICK if quick else FULL)
     torch.set_num_threads(threads)
+    keep_freed()
     makes = {name: _make(name, grid.n_head) for name in names or (*strategy_names(), WINDOWED)}
     notes: list[str] = []
     found = _ceilings(grid, device, tell)
@@ -121,7 +125,9 @@ def _against_a_copy(shape: tuple[int, int, int], grid: Grid, device: str, tell: 
         (BACKWARD, CUMSUM): _timed(_backward(lambda given: given.cumsum(1) / counts, [], x), grid, device),
     }
     for name in ("cumsum", "ema"):
-        ways |= _both(name, _make(name, grid.n_head)(channels, time).to(device), x, grid, device)
+        ways |= _of(name, _make(name, grid.n_head)(channels, time).to(device), x, grid, device)
+    factors = torch.rand_like(x).requires_grad_()
+    ways |= _both(RECURRENCE, lambda given: scan(factors, given), [factors], x, grid, device)
     ways[BACKWARD, COPY] = ways[FORWARD, COPY]
     return _series(take_turns(_named(ways), grid.rounds), case_of(shape))
 
@@ -132,7 +138,7 @@ def _against_the_full_product(grid: Grid, device: str, tell: Tell) -> list[Serie
     _, time, channels = grid.product
     x = torch.randn(grid.product, device=device)
     table = _make("table", grid.n_head)(channels, time).to(device)
-    ways = _both("table", table, x, grid, device)
+    ways = _of("table", table, x, grid, device)
     whole = partial(Aggregation.mix, table)
     parameters = [p for p in table.parameters() if p.requires_grad]
     with torch.no_grad():
@@ -164,7 +170,7 @@ def _over_time(
                 cut[name] = _why(name, time, grid, taken)
                 continue
             found.append(Series(f"T = {time:,}", MEMORY, name, "MB", (max(taken.bytes, 1) / 1e6,), size=time))
-            ways |= _both(name, make(grid.channels, time).to(device), x, grid, device)
+            ways |= _of(name, make(grid.channels, time).to(device), x, grid, device)
         found += _series(take_turns(_named(ways), grid.rounds), f"T = {time:,}", size=time)
     notes += cut.values()
     return found
@@ -175,11 +181,16 @@ def _why(name: str, time: int, grid: Grid, taken: Pass | None) -> str:
     return f"{name} is not measured from T = {time:,} on: there one call takes more than {limit}."
 
 
-def _both(name: str, agg: Aggregation, x: Tensor, grid: Grid, device: str) -> dict[tuple[str, str], Turn]:
-    parameters = [p for p in agg.parameters() if p.requires_grad]
+def _of(name: str, agg: Aggregation, x: Tensor, grid: Grid, device: str) -> dict[tuple[str, str], Turn]:
+    return _both(name, agg, [p for p in agg.parameters() if p.requires_grad], x, grid, device)
+
+
+def _both(
+    name: str, work: Callable[[Tensor], Tensor], parameters: Sequence[Tensor], x: Tensor, grid: Grid, device: str
+) -> dict[tuple[str, str], Turn]:
     return {
-        (FORWARD, name): _timed(_without_gradients(lambda: agg(x)), grid, device),
-        (BACKWARD, name): _timed(_backward(agg, parameters, x), grid, device),
+        (FORWARD, name): _timed(_without_gradients(lambda: work(x)), grid, device),
+        (BACKWARD, name): _timed(_backward(work, parameters, x), grid, device),
     }
 
 

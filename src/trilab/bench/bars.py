@@ -112,7 +112,8 @@ def _growth(found: Measured) -> list[float]:
 
 def _at_memory_speed() -> list[Bar]:
     found = []
-    for says, way in (("uniform mean (cumsum)", "cumsum"), ("decays (ema)", "ema")):
+    means = {"uniform mean (cumsum)": "cumsum", "decays (ema)": "ema", agg.RECURRENCE: agg.RECURRENCE}
+    for says, way in means.items():
         for shape in agg.SHAPES:
             case = agg.case_of(shape)
             for measure, limit in ((agg.FORWARD, 2.0), (agg.BACKWARD, 5.0)):

@@ -16,6 +16,7 @@ from typing import IO, Any
 from trilab.errors import BadInput
 
 GRAIN = 0.001  # seconds between two looks at the file
+TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds of processor time that the system tells apart
 TRAIN = (sys.executable, "-m", "trilab.cli", "train")
 
 
@@ -67,7 +68,7 @@ class Training:
         except OSError:
             return None
         user, system = fields.rpartition(")")[2].split()[11:13]  # after the name, which may hold anything
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return (int(user) + int(system)) * TICK
 
     def close(self) -> None:
         """Read no more."""

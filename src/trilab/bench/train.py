@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from trilab.bench.child import training
+from trilab.bench.child import GRAIN, TICK, training
 from trilab.bench.machine import machine
 from trilab.bench.measured import Measured, Series
 from trilab.bench.plain_loops import (
@@ -199,8 +199,9 @@ def _train_py(keys: Sequence[str], steps: int, log_every: int, chars: int, val_c
         began, busy = run.moment("train/loss", warm), run.processor_seconds()
         ended, busy_then = run.moment("train/loss", last), run.processor_seconds()
         validated = run.moment("val/loss", last)
-    on_processor = None if busy is None or busy_then is None else chars / (busy_then - busy)
-    return _Turn(chars / (ended - began), on_processor, val_chars / (validated - ended))
+    # no turn is shorter than the clocks' grain
+    on_processor = None if busy is None or busy_then is None else chars / max(busy_then - busy, TICK)
+    return _Turn(chars / max(ended - began, GRAIN), on_processor, val_chars / max(validated - ended, GRAIN))
 
 
 def _steps(seconds: float, length: Length) -> tuple[int, int]:
