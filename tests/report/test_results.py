@@ -91,6 +91,10 @@ def test_names_from_files_stay_text(page: Path, experiment: Path, add_run: AddRu
         ("nothing", "has no place for results"),
         ("<!-- begin part03 flowers -->\n<!-- end part03 -->", "no picture 'flowers'. There are: curves"),
         ("<!-- begin nowhere -->\n<!-- end nowhere -->", "does not exist"),
+        (
+            "<!-- begin part03 curves -->\n<!-- end part03 -->\n<!-- begin nowhere -->\n<!-- end nowhere -->",
+            "does not exist",
+        ),
     ],
 )
 def test_a_page_that_cannot_be_filled_is_refused_and_left_as_it_was(
@@ -105,6 +109,7 @@ def test_a_page_that_cannot_be_filled_is_refused_and_left_as_it_was(
     with pytest.raises(BadInput, match=re.escape(said)):
         fill(page, experiment.parent)
     assert page.read_text() == marks
+    assert not page.with_suffix("").exists()
     monkeypatch.setattr(sys, "argv", ["results", str(page), str(experiment.parent)])
     assert exit_code(main) == 2
     assert said in capsys.readouterr().err

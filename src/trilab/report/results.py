@@ -59,7 +59,7 @@ def fill(page: Path, outputs: Path) -> None:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{page} cannot be read: {error.strerror}.") from error
-    parts = {}
+    parts, beside = {}, {}
     for _, name, kinds, _ in _PART.findall(text):
         report = make_report(outputs / name)
         drawn = pictures(report)
@@ -68,10 +68,12 @@ def fill(page: Path, outputs: Path) -> None:
                 raise BadInput(
                     f"{page}: of {name} there is no picture {kind!r}. There are: {', '.join(drawn) or 'none'}."
                 )
-            _write(page.with_suffix("") / f"{name}-{kind}.svg", drawn[kind])
+            beside[page.with_suffix("") / f"{name}-{kind}.svg"] = drawn[kind]
         parts[name] = part(report, {kind: f"{page.stem}/{name}-{kind}.svg" for kind in kinds.split()})
     if not parts:
         raise BadInput(f"{page} has no place for results: <!-- begin NAME --> and, below it, <!-- end NAME -->.")
+    for path, picture in beside.items():
+        _write(path, picture)
     _write(page, _PART.sub(lambda found: f"{found[1]}\n{parts[found[2]]}\n{found[4]}", text))
 
 
