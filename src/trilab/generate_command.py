@@ -140,10 +140,11 @@ def show_losses(
 
 def _print_json(scored: "Score") -> None:
     """One object, its lines as they are made: together they would take many times the memory of the text."""
-    whole = json.dumps(_plain(scored.whole) | {"unknown": scored.known.left_out}, allow_nan=False)
+    encode = json.JSONEncoder(allow_nan=False).encode
+    whole = encode(_plain(scored.whole) | {"unknown": scored.known.left_out})
     print(whole.removesuffix("}"), end=', "lines": [')
     for n, (line, loss) in enumerate(scored.lines(), 1):
-        told = json.dumps({"line": n, **_plain(loss), "text": line}, allow_nan=False)
+        told = encode({"line": n, **_plain(loss), "text": line})
         print(told if n == 1 else f", {told}", end="")
     print("]}")
 
