@@ -272,7 +272,7 @@ def test_a_pipe_and_the_standard_input_are_as_good_as_a_file(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(KINDS[kind])))
     assert what_it_gives(trilab, wild, option, "-") == plain
     os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(KINDS[kind],))
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(KINDS[kind],), daemon=True)
     writer.start()
     assert what_it_gives(trilab, wild, option, "pipe") == plain
     writer.join()

@@ -147,7 +147,7 @@ def test_while_an_option_reads_it_it_is_a_file_that_messages_do_not_name(typed, 
 
 def test_a_pipe_is_a_file_while_it_is_read_too(typed, temporary):
     os.mkfifo("pipe")
-    writer = threading.Thread(target=Path("pipe").write_bytes, args=(TEXT.encode(),))
+    writer = threading.Thread(target=Path("pipe").write_bytes, args=(TEXT.encode(),), daemon=True)
     writer.start()
     with readable("pipe", "--prompt-file") as [source]:
         assert source.path.read_text(encoding="utf-8") == TEXT
@@ -178,6 +178,17 @@ def test_where_there_is_no_room_for_it_that_is_told(typed, monkeypatch, given):
 def test_an_option_tells_of_what_cannot_be_read(typed, path, why):
     with pytest.raises(BadInput, match=f"^--loss {path} ?{why}"):
         readable(path, "--loss").__enter__()
+
+
+def test_a_standard_input_that_breaks_off_is_told_by_what_named_it(typed, monkeypatch):
+    for key, read in (("--loss", readable("-", "--loss").__enter__), ("data.path", lambda: keep(Path("a")))):
+        terminal, other_end = os.openpty()
+        os.close(other_end)
+        with os.fdopen(terminal) as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            with pytest.raises(BadInput, match=f"^{key}[ =]- cannot be read: Input/output error"):
+                read()
+    assert not list(Path("a").iterdir())
 
 
 def test_an_option_tells_of_a_standard_input_that_is_closed(typed, monkeypatch):
