@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from trilab.generate_command import _same_in_every_locale, _show
+from trilab.generate_command import AT_A_TIME, _same_in_every_locale, _show
 from trilab.launch import main as train_main
 
 from .conftest import QUICK, ROOT, Outcome, exit_code
@@ -385,6 +385,14 @@ def test_losses_are_told_by_line_and_for_the_whole(trilab: Command, run: Path, t
     assert float(rows[4][3]) == pytest.approx(told["bits_per_char"], abs=1e-4)
     assert "4 characters left out" in done.out
     assert "\x1b" not in done.out
+
+
+def test_json_has_every_line_of_a_long_text_once(trilab: Command, wild: Path, tmp_path: Path) -> None:
+    lines = [f"{'a' * (n % 7)}é" for n in range(AT_A_TIME * 2 + 1)]
+    (tmp_path / "long.txt").write_text("\n".join(lines), encoding="utf-8")
+    told = json.loads(trilab("generate", wild, "--loss", "long.txt", "--json").out)
+    assert [(line["line"], line["text"]) for line in told["lines"]] == list(enumerate(lines, 1))
+    assert sum(line["characters"] for line in told["lines"]) == told["characters"]
 
 
 def test_help_and_what_is_refused_early_do_without_torch(run: Path, tmp_path: Path) -> None:

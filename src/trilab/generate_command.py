@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # torch takes seconds to load: what can be said without it is
     from trilab.trained import Trained
 
 SHOWN = 60  # characters of a line in the table of losses
+AT_A_TIME = 100  # lines of JSON
 
 
 def write_texts(
@@ -139,13 +141,14 @@ def show_losses(
 
 
 def _print_json(scored: "Score") -> None:
-    """One object, its lines as they are made: together they would take many times the memory of the text."""
-    encode = json.JSONEncoder(allow_nan=False).encode
-    whole = encode(_plain(scored.whole) | {"unknown": scored.known.left_out})
+    """One object, some lines at a time: all of them together would take many times the memory of the text."""
+    whole = json.dumps(_plain(scored.whole) | {"unknown": scored.known.left_out}, allow_nan=False)
     print(whole.removesuffix("}"), end=', "lines": [')
-    for n, (line, loss) in enumerate(scored.lines(), 1):
-        told = encode({"line": n, **_plain(loss), "text": line})
-        print(told if n == 1 else f", {told}", end="")
+    lines = ({"line": n, **_plain(loss), "text": line} for n, (line, loss) in enumerate(scored.lines(), 1))
+    between = ""
+    while some := list(islice(lines, AT_A_TIME)):
+        print(between + json.dumps(some, allow_nan=False)[1:-1], end="")
+        between = ", "
     print("]}")
 
 
