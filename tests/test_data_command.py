@@ -14,8 +14,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from trilab.corpora.file import read
 from trilab.corpus import Corpus
-from trilab.data_command import BLOCK_SIZE, inspect, useful_share
-from trilab.windows import split
+from trilab.data_command import BATCH_SIZE, BLOCK_SIZE, inspect, useful_share
+from trilab.errors import BadInput
+from trilab.windows import TrainWindows, split
 
 from .conftest import ROOT
 
@@ -110,10 +111,24 @@ def test_what_cannot_be_trained_on_is_told(trilab, tmp_path, content, why):
     assert why in trilab("data", tmp_path / "short.txt").out
 
 
-def test_the_window_that_is_spoken_of_is_that_of_a_run_that_sets_none():
-    assert (
-        yaml.safe_load((ROOT / "conf" / "train.yaml").read_text(encoding="utf-8"))["data"]["block_size"] == BLOCK_SIZE
-    )
+@pytest.mark.parametrize(("characters", "windows"), [(17, None), (18, 1), (78, 31), (80, None)])
+def test_fewer_windows_than_a_batch_takes_are_told_as_training_refuses_them(characters, windows):
+    corpus = Corpus.of("text", "ab" * (characters // 2) + "c" * (characters % 2), "text")
+    odd = [words for words in inspect(corpus, val_share=0.5, test_share=0.0).odd if "batch" in words]
+    train = torch.from_numpy(corpus.tokens[: characters // 2])
+    if windows is None:
+        assert odd == []
+        return
+    with pytest.raises(BadInput, match=f"is more than the {windows} windows"):
+        TrainWindows(train, BLOCK_SIZE, BATCH_SIZE, seed=0)
+    assert len(TrainWindows(train, BLOCK_SIZE, windows, seed=0).starts(0)) == windows
+    assert odd[0].startswith(f"too short for data.batch_size={BATCH_SIZE}")
+    assert odd[0].endswith(f"has {windows} window{'s' * (windows > 1)}; add data.batch_size={windows}")
+
+
+def test_windows_and_batches_that_are_spoken_of_are_those_of_a_run_that_sets_none():
+    data = yaml.safe_load((ROOT / "conf" / "train.yaml").read_text(encoding="utf-8"))["data"]
+    assert (data["block_size"], data["batch_size"]) == (BLOCK_SIZE, BATCH_SIZE)
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])

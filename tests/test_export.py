@@ -229,7 +229,16 @@ def test_an_operation_that_onnx_does_not_have_is_named_and_nothing_is_left(
     torch.save(content(changed(config, "agg._target_", "exponential.Agg"), config), tmp_path / "x.ckpt")
     with pytest.raises(BadInput, match=r"cannot be exported as ONNX: it has no operation for aten\.linalg_matrix_exp"):
         export(tmp_path / "x.ckpt", format="onnx", trust=True)
-    assert [file.name for file in (tmp_path / "export").iterdir()] == []
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.slow
+def test_where_nothing_can_run_an_onnx_file_its_readme_says_that_nothing_was_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trilab.export.onnx.find_spec", lambda name: None)
+    folder = export(checkpoint(tmp_path, *SHALLOW), format="onnx")
+    assert "Not compared with trilab's own logits: onnxruntime is not installed" in (folder / "README.txt").read_text()
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 33, 64])
@@ -258,8 +267,14 @@ def test_a_class_of_one_s_own_that_decides_by_values_is_refused_as_a_program_and
     torch.save(content(changed(config, "agg._target_", "decides.Agg"), config), tmp_path / "x.ckpt")
     with pytest.raises(BadInput, match="add --trust"):
         export(tmp_path / "x.ckpt", format="safetensors")
+    for out, first in ((None, "export"), (tmp_path / "a" / "b" / "c", "a")):
+        with pytest.raises(BadInput, match=r"torch\.export does not take it"):
+            export(tmp_path / "x.ckpt", format="torch-export", out=out, trust=True)
+        assert not (tmp_path / first).exists()
+    (tmp_path / "export").mkdir()
     with pytest.raises(BadInput, match=r"torch\.export does not take it"):
         export(tmp_path / "x.ckpt", format="torch-export", trust=True)
+    assert list((tmp_path / "export").iterdir()) == []  # it was there before
     assert (export(tmp_path / "x.ckpt", format="safetensors", trust=True) / "model.safetensors").exists()
 
 

@@ -1,7 +1,11 @@
 """`trilab generate` as a user types it, and docs/generation.md as a user reads it."""
 
+import bz2
+import codecs
+import gzip
 import io
 import json
+import lzma
 import os
 import re
 import shutil
@@ -15,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
-from trilab.generate_command import _same_in_every_locale, _show
+from trilab.generate_command import AT_A_TIME, _same_in_every_locale, _show
 from trilab.launch import main as train_main
 
 from .conftest import QUICK, ROOT, Outcome, exit_code
@@ -138,12 +143,23 @@ def test_a_prompt_is_text_whatever_it_looks_like(trilab: Command, run: Path, giv
         (["--stop", ""], "--stop is empty"),
         (["--stop", "é"], "--stop, which could never come, has a character"),
         (["--unbounded"], "--unbounded needs a model without positions"),
-        (["--prompt-file", "nowhere"], "--prompt-file nowhere cannot be read: No such file"),
-        (["--loss", "nowhere"], "--loss nowhere cannot be read: No such file"),
+        (["--prompt-file", "nowhere"], "--prompt-file nowhere does not exist"),
+        (["--loss", "nowhere"], "--loss nowhere does not exist"),
+        (["--loss", "a\0b"], "cannot be read: embedded null"),
+        (["--loss", ""], "--loss is empty. Give a text file: --loss notes.txt."),
+        (["--loss", "/dev/null"], "--loss /dev/null is a pipe or a device"),
+        (["--loss", "empty"], "--loss empty is a folder with no file to read in it"),
+        (["--prompt-file", "*.md"], "--prompt-file *.md is a pattern that no file matches"),
+        (["--loss", "x", "--encoding", "cp1525"], "--encoding cp1525 is no encoding of text files. Did you mean"),
+        (["--encoding", "cp1252"], "--encoding is that of a file: give --loss or --prompt-file"),
+        (["--prompt", "x", "--encoding", "cp1252"], "--encoding is that of a file: give --loss or --prompt-file"),
         (["--loss", "x", "--top-k", "3"], "--top-k is for writing, and --loss writes nothing"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(trilab: Command, run: Path, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_is_refused_in_one_line(
+    trilab: Command, run: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
     done = trilab("generate", run, *arguments)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
@@ -213,9 +229,114 @@ def test_a_file_is_a_prompt_less_its_last_line_end(trilab: Command, run: Path, t
     assert "byte 0x92 at offset 2 (line 2)" in trilab("generate", run, "--prompt-file", "prompt.txt").err
 
 
-def test_the_standard_input_is_a_prompt_too(trilab: Command, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"JULIET:\n")))
-    assert trilab("generate", run, "--prompt-file", "-", "--tokens", "3").out.startswith("JULIET:")
+TEXT = "é漢🙂a\nab\n\nb"  # all of it known to `wild`
+KINDS = {
+    "utf-8 with its mark": codecs.BOM_UTF8 + TEXT.encode(),
+    "utf-16": codecs.BOM_UTF16_LE + TEXT.encode("utf-16-le"),
+    "utf-16 in the other order": codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"),
+    "utf-32": codecs.BOM_UTF32_LE + TEXT.encode("utf-32-le"),
+    "crlf": TEXT.replace("\n", "\r\n").encode(),
+    "gz": gzip.compress(TEXT.encode()),
+    "bz2": bz2.compress(TEXT.encode()),
+    "xz": lzma.compress(TEXT.encode()),
+    "zst": zstandard.compress(TEXT.encode()),
+    "utf-16 in a gz": gzip.compress(TEXT.encode("utf-16")),
+}
+READING = ("--loss", "--prompt-file")  # what an option is given: a file of a text
+
+
+def what_it_gives(trilab: Command, run: Path, *options: str) -> str:
+    """What is said of a text, or what follows it."""
+    done = trilab("generate", run, *options, *(() if "--loss" in options else ("--tokens", "9")), "--json")
+    assert (done.code, done.err) == (0, "")
+    return done.out
+
+
+@pytest.mark.parametrize("option", READING)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_is_read_as_those_of_a_training_are(
+    trilab: Command, wild: Path, tmp_path: Path, option: str, kind: str
+) -> None:
+    (tmp_path / "plain").write_bytes(TEXT.encode())
+    (tmp_path / "given").write_bytes(KINDS[kind])
+    assert what_it_gives(trilab, wild, option, "given") == what_it_gives(trilab, wild, option, "plain")
+
+
+@pytest.mark.parametrize("option", READING)
+@pytest.mark.parametrize("kind", ["utf-8 with its mark", "gz"])
+def test_a_pipe_and_the_standard_input_are_as_good_as_a_file(
+    trilab: Command, wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, kind: str
+) -> None:
+    (tmp_path / "plain").write_bytes(TEXT.encode())
+    plain = what_it_gives(trilab, wild, option, "plain")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(KINDS[kind])))
+    assert what_it_gives(trilab, wild, option, "-") == plain
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(KINDS[kind],), daemon=True)
+    writer.start()
+    assert what_it_gives(trilab, wild, option, "pipe") == plain
+    writer.join()
+
+
+@pytest.mark.parametrize("option", READING)
+def test_a_folder_or_a_pattern_is_its_files_joined(trilab: Command, wild: Path, tmp_path: Path, option: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.txt").write_bytes(b"a")
+    (tmp_path / "in" / "2.txt").write_bytes("\ufeffé\n".encode())
+    (tmp_path / "joined").write_bytes("a\né\n".encode())
+    joined = what_it_gives(trilab, wild, option, "joined")
+    assert what_it_gives(trilab, wild, option, "in") == joined
+    assert what_it_gives(trilab, wild, option, "in/*.txt") == joined
+
+
+@pytest.mark.parametrize("option", READING)
+def test_a_wrong_byte_is_told_with_the_option_that_cures_it(
+    trilab: Command, wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    (tmp_path / "notes.txt").write_bytes("ab\né\n".encode("cp1252"))
+    refused = trilab("generate", wild, option, "notes.txt")
+    assert refused.err == (
+        f"{option} notes.txt is not UTF-8: byte 0xE9 at offset 3 (line 2) cannot be read (invalid continuation byte). "
+        "Encodings that would read the file: cp1252, latin-1. If it is cp1252: --encoding cp1252.\n"
+    )
+    (tmp_path / "plain").write_bytes("ab\né\n".encode())
+    cured = what_it_gives(trilab, wild, option, "notes.txt", "--encoding", "cp1252")
+    assert cured == what_it_gives(trilab, wild, option, "plain")
+    refused = trilab("generate", wild, option, "notes.txt", "--encoding", "ascii")
+    assert f"{option} notes.txt is not ascii (--encoding): byte 0xE9 at offset 3 (line 2)" in refused.err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x93")))
+    assert f"{option} - is not UTF-8: byte 0x93 at offset 0 (line 1)" in trilab("generate", wild, option, "-").err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("abab".encode("utf-16-le"), "looks like utf-16-le without a byte order mark, by where its bytes 0x00 stand. "),
+        (gzip.compress(b"abab")[:-3], "is a compressed file that cannot be unpacked"),
+        (b"%PDF-1.7", "is no text file, but a PDF"),
+        ("a".encode("utf-16") + b"\0", "begins with the byte order mark of UTF-16, but byte 0x00 at offset 4"),
+        (b"", "The text has 0 characters that the model knows"),
+        (codecs.BOM_UTF8, "The text has 0 characters that the model knows"),
+    ],
+)
+def test_what_is_no_text_to_score_is_told(
+    trilab: Command, wild: Path, tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "given").write_bytes(content)
+    done = trilab("generate", wild, "--loss", "given")
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert "data." not in done.err
+
+
+def test_an_empty_file_is_no_prompt(
+    trilab: Command, wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").touch()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    by_itself = trilab("generate", wild, "--tokens", "9").out
+    assert trilab("generate", wild, "--tokens", "9", "--prompt-file", "empty").out == by_itself
+    assert trilab("generate", wild, "--tokens", "9", "--prompt-file", "-").out == by_itself
 
 
 def test_unknown_characters_can_be_left_out_and_are_named(trilab: Command, run: Path) -> None:
@@ -264,6 +385,14 @@ def test_losses_are_told_by_line_and_for_the_whole(trilab: Command, run: Path, t
     assert float(rows[4][3]) == pytest.approx(told["bits_per_char"], abs=1e-4)
     assert "4 characters left out" in done.out
     assert "\x1b" not in done.out
+
+
+def test_json_has_every_line_of_a_long_text_once(trilab: Command, wild: Path, tmp_path: Path) -> None:
+    lines = [f"{'a' * (n % 7)}é" for n in range(AT_A_TIME * 2 + 1)]
+    (tmp_path / "long.txt").write_text("\n".join(lines), encoding="utf-8")
+    told = json.loads(trilab("generate", wild, "--loss", "long.txt", "--json").out)
+    assert [(line["line"], line["text"]) for line in told["lines"]] == list(enumerate(lines, 1))
+    assert sum(line["characters"] for line in told["lines"]) == told["characters"]
 
 
 def test_help_and_what_is_refused_early_do_without_torch(run: Path, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """What a text costs a model."""
 
 import math
+import tracemalloc
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -39,7 +41,7 @@ def one_by_one(model: LanguageModel, tokens: Tensor) -> tuple[Tensor, list[int]]
         logits = model(tokens[None, begin:place])[0, -1]
         nats.append(-logits.log_softmax(-1)[tokens[place]])
         looked_back.append(place - begin)
-    return torch.stack(nats), looked_back
+    return torch.stack(nats).detach(), looked_back
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 5, 8])
@@ -47,16 +49,23 @@ def one_by_one(model: LanguageModel, tokens: Tensor) -> tuple[Tensor, list[int]]
 def test_each_character_but_the_first_is_guessed_once_from_half_a_block_or_more(block_size: int, length: int) -> None:
     model, tokens = model_of(block_size), text_of(length)
     expected, looked_back = one_by_one(model, tokens)
-    assert torch.allclose(text_nats(model, tokens), expected, atol=1e-6)  # the loss is float32
+    assert np.allclose(text_nats(model, tokens.numpy()), expected, atol=1e-6)  # the loss is float32
     for place, seen in enumerate(looked_back, 1):
         assert min(place, block_size // 2 + 1) <= seen <= block_size
 
 
 def test_a_text_that_fits_into_one_window_is_one_forward_pass() -> None:
     model, tokens = model_of(16), text_of(12)
-    logits = model(tokens[None, :-1])
+    logits = model(tokens[None, :-1]).detach()
     expected = torch.nn.functional.cross_entropy(logits[0], tokens[1:], reduction="none")
-    assert torch.allclose(text_nats(model, tokens), expected, atol=1e-6)
+    assert np.allclose(text_nats(model, tokens.numpy()), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
+def test_ids_of_every_width_cost_the_same(dtype: type) -> None:
+    model, tokens = model_of(5), text_of(23)
+    narrow = tokens.numpy().astype(dtype)
+    assert np.array_equal(text_nats(model, narrow), text_nats(model, tokens.numpy()))
 
 
 def test_it_costs_windows_in_proportion_to_the_text() -> None:
@@ -64,7 +73,7 @@ def test_it_costs_windows_in_proportion_to_the_text() -> None:
     model.register_forward_pre_hook(lambda _, args: read.append(args[0].numel()))
     for length in (4_000, 8_000):
         read.clear()
-        text_nats(model, text_of(length))
+        text_nats(model, text_of(length).numpy())
         assert 2 * length - 32 < sum(read) < 2 * length + 32
 
 
@@ -78,15 +87,16 @@ def test_lines_add_up_to_the_whole_and_a_line_end_counts_to_its_line() -> None:
     text = "abc\n\nde\nab"
     model, trained = lettered(text)
     scored = score(model, known_text(text, trained, origin="", skip=False))
-    nats = text_nats(model, torch.from_numpy(trained.vocabulary.encode(text)).long())
-    assert [line for line, _ in scored.lines] == ["abc", "", "de", "ab"]
-    assert [loss.characters for _, loss in scored.lines] == [3, 1, 3, 2]  # the first character is not guessed
-    for (_, loss), (begin, end) in zip(scored.lines, [(0, 3), (3, 4), (4, 7), (7, 9)], strict=True):
+    lines = [*scored.lines()]
+    nats = text_nats(model, trained.vocabulary.encode(text))
+    assert [line for line, _ in lines] == ["abc", "", "de", "ab"]
+    assert [loss.characters for _, loss in lines] == [3, 1, 3, 2]  # the first character is not guessed
+    for (_, loss), (begin, end) in zip(lines, [(0, 3), (3, 4), (4, 7), (7, 9)], strict=True):
         assert loss.nats == pytest.approx(float(nats[begin:end].sum()))
     ended = score(model, known_text(f"{text}\n", trained, origin="", skip=False))
-    assert [loss.characters for _, loss in ended.lines] == [3, 1, 3, 3]  # and begins no line after it
+    assert [loss.characters for _, loss in ended.lines()] == [3, 1, 3, 3]  # and begins no line after it
     assert scored.whole.characters == 9
-    assert scored.whole.nats == pytest.approx(sum(loss.nats for _, loss in scored.lines))
+    assert scored.whole.nats == pytest.approx(sum(loss.nats for _, loss in lines))
     assert scored.whole.nats_per_char == pytest.approx(float(nats.mean()))
     assert scored.whole.bits_per_char == pytest.approx(float(nats.mean()) / math.log(2))
 
@@ -95,8 +105,9 @@ def test_characters_left_out_cost_nothing_and_their_line_stays() -> None:
     text = "Xaéb\nXX\ncd"
     model, trained = lettered(text, "abcde")  # knows no line end either
     scored = score(model, known_text(text, trained, origin="", skip=True))
-    assert [(line, loss.characters) for line, loss in scored.lines] == [("Xaéb", 1), ("XX", 0), ("cd", 2)]
-    assert scored.lines[1][1].nats_per_char is None
+    lines = [*scored.lines()]
+    assert [(line, loss.characters) for line, loss in lines] == [("Xaéb", 1), ("XX", 0), ("cd", 2)]
+    assert lines[1][1].nats_per_char is None
     plain = score(model, known_text("abcd", trained, origin="", skip=False))
     assert scored.whole == plain.whole
 
@@ -113,3 +124,20 @@ def test_losses_that_are_no_numbers_are_told() -> None:
     model.token_embedding_table.weight.data[0] = math.nan
     with pytest.raises(BadInput, match="losses are NaN or infinite"):
         score(model, known_text("a\nb", trained, origin="", skip=False))
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_long_text_costs_some_bytes_a_character(skip: bool) -> None:
+    trained = knowing("\nabcde")
+    model = LanguageModel(6, 256, Identity).eval()
+    text = "abcde dec\n".replace(" ", "X" if skip else "e") * 5_000
+    score(model, known_text(text[:2000], trained, origin="", skip=skip))  # what is made once
+    tracemalloc.start()
+    try:
+        scored = score(model, known_text(text, trained, origin="", skip=skip))
+        characters = sum(loss.characters for _, loss in scored.lines())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert characters == len(scored.known.tokens) - 1
+    assert peak / len(text) < 12

@@ -1,16 +1,18 @@
-"""data.path=-: the standard input is read once, and is a file from then on."""
+"""What can be read once, the standard input or a pipe, is a file from then on."""
 
 import fcntl
 import io
 import os
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
 from trilab.corpora import file
 from trilab.errors import BadInput
-from trilab.standard_input import in_its_place, keep
+from trilab.standard_input import in_its_place, keep, readable
 
 TEXT = "naïve words\n" * 500
 
@@ -124,3 +126,72 @@ def test_what_is_on_it_is_told_by_trilab_data(typed, trilab):
     out = trilab("data", "-").out
     assert "6,000 characters" in out
     assert "data.path=data/prepared/stdin-" in out
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder for temporary files, empty."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_while_an_option_reads_it_it_is_a_file_that_messages_do_not_name(typed, temporary):
+    with readable("-", "--loss") as [source]:
+        assert source.path.read_text(encoding="utf-8") == TEXT
+        assert (source.given, source.size) == ("--loss -", len(TEXT.encode()))
+        assert source.path.is_relative_to(temporary)
+    assert not list(temporary.iterdir())
+
+
+def test_a_pipe_is_a_file_while_it_is_read_too(typed, temporary):
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=Path("pipe").write_bytes, args=(TEXT.encode(),), daemon=True)
+    writer.start()
+    with readable("pipe", "--prompt-file") as [source]:
+        assert source.path.read_text(encoding="utf-8") == TEXT
+        assert source.given == "--prompt-file pipe"
+    writer.join()
+    assert not list(temporary.iterdir())
+
+
+def test_what_is_a_file_is_read_where_it_lies(typed, temporary):
+    Path("a.txt").write_text("a")
+    with readable("a.txt", "--loss") as [source]:
+        assert source.path == Path("a.txt")
+        assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("given", ["pipe", "-"])
+def test_where_there_is_no_room_for_it_that_is_told(typed, monkeypatch, given):
+    if given == "pipe":
+        os.mkfifo("pipe")
+    monkeypatch.setattr(tempfile, "tempdir", "nowhere")
+    with pytest.raises(BadInput, match=f"--loss {given} cannot be kept while it is read: No such file"):
+        readable(given, "--loss").__enter__()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("nowhere", "does not"), ("a\0b", "cannot be"), ("x" * 300, "cannot be"), ("", "is empty")]
+)
+def test_an_option_tells_of_what_cannot_be_read(typed, path, why):
+    with pytest.raises(BadInput, match=f"^--loss {path} ?{why}"):
+        readable(path, "--loss").__enter__()
+
+
+def test_a_standard_input_that_breaks_off_is_told_by_what_named_it(typed, monkeypatch):
+    for key, read in (("--loss", readable("-", "--loss").__enter__), ("data.path", lambda: keep(Path("a")))):
+        terminal, other_end = os.openpty()
+        os.close(other_end)
+        with os.fdopen(terminal) as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            with pytest.raises(BadInput, match=f"^{key}[ =]- cannot be read: Input/output error"):
+                read()
+    assert not list(Path("a").iterdir())
+
+
+def test_an_option_tells_of_a_standard_input_that_is_closed(typed, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(BadInput, match=r"^--loss - is the standard input, which is closed"):
+        readable("-", "--loss").__enter__()

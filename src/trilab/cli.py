@@ -132,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     given.add_argument("--prompt", metavar="TEXT", help="how the text begins; --prompt=-x if with a -")
     given.add_argument("--prompt-file", metavar="FILE", help="the same in a file, less one last line end; - is stdin")
     given.add_argument("--loss", metavar="FILE", help="write nothing: nats and bits per character of this text")
+    generate.add_argument("--encoding", help="of a file without a byte order mark (default: UTF-8)")
     writing = generate.add_argument_group("writing")
     writing.add_argument("--tokens", type=int, default=500, metavar="N", help="characters at most (default: 500)")
     writing.add_argument(
@@ -322,11 +323,14 @@ def _generate(arguments: argparse.Namespace) -> None:
     from trilab.sampling import Sampling
 
     skip_unknown = arguments.unknown == "skip"
+    if arguments.encoding is not None and arguments.loss is None and arguments.prompt_file is None:
+        raise BadInput("--encoding is that of a file: give --loss or --prompt-file as well, or leave it out.")
     if arguments.loss is not None:
         _refuse_writing(arguments)
         show_losses(
             arguments.run,
             arguments.loss,
+            encoding=arguments.encoding,
             skip_unknown=skip_unknown,
             outputs=arguments.outputs,
             trust=arguments.trust,
@@ -337,6 +341,7 @@ def _generate(arguments: argparse.Namespace) -> None:
         arguments.run,
         prompt=_two_dashes(arguments.prompt),
         prompt_file=arguments.prompt_file,
+        encoding=arguments.encoding,
         count=arguments.tokens,
         number=arguments.number,
         sampling=Sampling(arguments.temperature, arguments.top_k, arguments.top_p),

@@ -23,6 +23,7 @@ STRETCH = 1 << 20  # characters counted at a time
 SHOWN = 40  # characters that the table has at most at either end; JSON has all
 RARE = 10  # characters that come less often are hardly learned
 BLOCK_SIZE = 8  # data.block_size of a run that does not set it
+BATCH_SIZE = 32  # and data.batch_size
 ENOUGH = 1_000_000  # characters that tell a loss to the third decimal: more of them only take time
 
 
@@ -88,6 +89,11 @@ class Inspection:
                     f"too short to train on: the {split} split has {_many(size, 'character')}, and "
                     f"data.block_size={BLOCK_SIZE} needs {BLOCK_SIZE + 1}"
                 )
+        if 0 < (windows := int(self.counts["training"].sum()) - BLOCK_SIZE) < BATCH_SIZE:
+            said.append(
+                f"too short for data.batch_size={BATCH_SIZE}: with data.block_size={BLOCK_SIZE} the training split has "
+                f"{_many(windows, 'window')}; add data.batch_size={windows}"
+            )
         if len(total) == 1:
             said.append("one character over and over: there is nothing to predict, and it cannot be trained on")
         return said

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import chain
 
 from trilab.errors import BadInput
-from trilab.sources import PIECE, Source, is_compressed, pieces
+from trilab.sources import PIECE, Source, as_given, is_compressed, pieces
 
 # Byte order marks and the codec of what follows. UTF-32 comes before UTF-16, whose little-endian mark is the beginning
 # of UTF-32's.
@@ -68,14 +68,17 @@ class Findings:
     """Other control characters but tabs and line ends; they stay too."""
 
 
-def check_encoding(name: str) -> None:
+def check_encoding(name: str, *, key: str = "data.encoding") -> None:
     """Refuse what no text file is written in.
 
+    Args:
+        name: that is asked for.
+        key: what it was given by, for messages.
     Raises:
         BadInput: no such encoding, with those of a like name; or one of Python's that is none of characters.
     """
     if _text_encoding(name) is None:
-        raise BadInput(f"data.encoding={name} is no encoding of text files.{_like(name)} Leave it out for UTF-8.")
+        raise BadInput(f"{as_given(key, name)} is no encoding of text files.{_like(name)} Leave it out for UTF-8.")
 
 
 def joined(
@@ -126,8 +129,8 @@ def characters(
         _refuse_what_only_passes_for_utf8(source, first)
     if codec in ("utf-16", "utf-32") and first:
         raise BadInput(
-            f"data.path={source.shown} does not begin with a byte order mark, and data.encoding={encoding} does not "
-            f"tell the order of its bytes. Give data.encoding={codec}-le or {codec}-be."
+            f"{source.given} does not begin with a byte order mark, and {as_given(source.encoding_key, str(encoding))} "
+            f"does not tell the order of its bytes. Give {as_given(source.encoding_key, f'{codec}-le')} or {codec}-be."
         )
     decoder = codecs.getincrementaldecoder(codec)()
     offset = len(mark)
@@ -142,8 +145,8 @@ def characters(
             raise BadInput(_undecodable(source, codec, encoding, mark, start, wrong, error.reason)) from None
         except UnicodeError as error:  # not of a byte, but of the whole
             raise BadInput(
-                f"data.path={source.shown} is not {encoding} (data.encoding): {str(error).rstrip('.')}. Give the "
-                "encoding it was written in, or leave data.encoding out for UTF-8."
+                f"{source.given} is not {encoding} ({source.encoding_key}): {str(error).rstrip('.')}. Give the "
+                f"encoding it was written in, or leave {source.encoding_key} out for UTF-8."
             ) from None
         offset += len(piece or b"")
         if text:
@@ -265,11 +268,11 @@ def _text_encoding(name: str) -> str | None:
 def _refuse_what_only_passes_for_utf8(source: Source, begin: bytes) -> None:
     for magic, what in NO_TEXTS:
         if begin.startswith(magic):
-            raise BadInput(f"data.path={source.shown} is no text file, but {what}. Give a text file.")
+            raise BadInput(f"{source.given} is no text file, but {what}. Give a text file.")
     if order := _unmarked(begin):
         raise BadInput(
-            f"data.path={source.shown} looks like {order} without a byte order mark, by where its bytes 0x00 stand. If "
-            f"it is: data.encoding={order}."
+            f"{source.given} looks like {order} without a byte order mark, by where its bytes 0x00 stand. If it is: "
+            f"{as_given(source.encoding_key, order)}."
         )
 
 
@@ -300,12 +303,12 @@ def _undecodable(
     if mark and codec != "utf-8":
         name = codec[:6].upper()
         return (
-            f"data.path={source.shown} begins with the byte order mark of {name}, but {what} as that ({reason}). Save "
+            f"{source.given} begins with the byte order mark of {name}, but {what} as that ({reason}). Save "
             "the file again as UTF-8."
         )
-    name = "UTF-8" if mark or encoding is None else f"{encoding} (data.encoding)"
+    name = "UTF-8" if mark or encoding is None else f"{encoding} ({source.encoding_key})"
     begin = next(pieces(source), b"")
-    said = f"data.path={source.shown} is not {name}: {what} ({reason})."
+    said = f"{source.given} is not {name}: {what} ({reason})."
     until = start + LOOKED_THROUGH
     readable = [other for other in _candidates(begin) if other != codec and _reads(source, other, until)]
     if not readable:
@@ -317,7 +320,8 @@ def _undecodable(
             f"damaged there: mend it, or get it again. Other encodings would read it without an error, if it is none "
             f"of UTF-8: {listed}."
         )
-    return f"{said} Encodings that would read the file: {listed}. If it is {readable[0]}: data.encoding={readable[0]}."
+    cure = as_given(source.encoding_key, readable[0])
+    return f"{said} Encodings that would read the file: {listed}. If it is {readable[0]}: {cure}."
 
 
 def _candidates(begin: bytes) -> tuple[str, ...]:

@@ -5,21 +5,26 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trilab.decoding import check_encoding
 from trilab.errors import BadInput
 from trilab.imports import importing_torch
 from trilab.named_run import find_run
 from trilab.sampling import Sampling
+from trilab.sources import as_given, shown
+from trilab.standard_input import readable
 from trilab.terminal import harmless
-from trilab.text_file import argument, read_text_file, without_last_line_end
+from trilab.typed import argument, without_last_line_end
 
 if TYPE_CHECKING:  # torch takes seconds to load: what can be said without it is said before
-    from trilab.scoring import Loss
+    from trilab.scoring import Loss, Score
     from trilab.trained import Trained
 
 SHOWN = 60  # characters of a line in the table of losses
+AT_A_TIME = 100  # lines of JSON
 
 
 def write_texts(
@@ -27,6 +32,7 @@ def write_texts(
     *,
     prompt: str | None,
     prompt_file: str | None,
+    encoding: str | None,
     count: int,
     number: int,
     sampling: Sampling,
@@ -43,6 +49,7 @@ def write_texts(
     Args:
         run, outputs: as `named_run.find_run` takes them.
         prompt, prompt_file: how each text begins, as given or in a file; neither, or an empty one: by itself.
+        encoding: of a file without a byte order mark; None: UTF-8.
         count: characters to write at most.
         number: of texts.
         skip_unknown: leave characters out of the prompt that the model does not know, and say which.
@@ -58,15 +65,15 @@ def write_texts(
         raise BadInput(f"--number {number} must be 1 or more texts.")
     path = find_run(run, outputs)
     if prompt_file is None:
-        origin, given = "--prompt", argument(prompt or "")
+        origin, given, trained = "--prompt", argument(prompt or ""), _loaded(path, trust=trust)
     else:
-        origin, given = f"--prompt-file {prompt_file}", read_text_file(prompt_file, "--prompt-file")
+        origin = as_given("--prompt-file", shown(prompt_file))
+        trained, given = _loaded_with_text(path, prompt_file, "--prompt-file", encoding, trust=trust)
         given = without_last_line_end(given)
-    with importing_torch():
-        from trilab.known_text import known_text
-        from trilab.writing import write
 
-    trained = _loaded(path, trust=trust)
+    from trilab.known_text import known_text
+    from trilab.writing import write
+
     known = known_text(given, trained, origin=origin, skip=skip_unknown)
     if known.left_out:
         print(f"{origin}: {known}", file=sys.stderr)
@@ -94,12 +101,15 @@ def write_texts(
             _show(f"=== {text} of {number} ===\n" if number > 1 else "", prompt, written)
 
 
-def show_losses(run: str, file: str, *, skip_unknown: bool, outputs: Path, trust: bool, as_json: bool) -> None:
+def show_losses(
+    run: str, file: str, *, encoding: str | None, skip_unknown: bool, outputs: Path, trust: bool, as_json: bool
+) -> None:
     """Print what a text costs a model, in nats and bits a character: each line of it, and the whole.
 
     Args:
         run, outputs: as `named_run.find_run` takes them.
-        file: as `read_text_file` takes it.
+        file: as `standard_input.readable` takes it.
+        encoding: of a file without a byte order mark; None: UTF-8.
         skip_unknown: leave out and count characters that the model does not know.
         trust: as `load_trained` takes it.
         as_json: print one JSON object, and nothing else.
@@ -108,29 +118,38 @@ def show_losses(run: str, file: str, *, skip_unknown: bool, outputs: Path, trust
         KeyboardInterrupt: Ctrl-C.
     """
     path = find_run(run, outputs)
-    text = read_text_file(file, "--loss")
+    trained, text = _loaded_with_text(path, file, "--loss", encoding, trust=trust)
 
     from rich.console import Console
 
-    with importing_torch():
-        from trilab.known_text import known_text
-        from trilab.scoring import score
+    from trilab.known_text import known_text
+    from trilab.scoring import score
 
-    trained = _loaded(path, trust=trust)
-    known = known_text(text, trained, origin=f"--loss {file}", skip=skip_unknown)
+    known = known_text(text, trained, origin=as_given("--loss", shown(file)), skip=skip_unknown)
     scored = score(trained.model, known, console=Console(stderr=True))
     _same_in_every_locale()
     if as_json:
-        lines = [{"line": n, **_plain(loss), "text": line} for n, (line, loss) in enumerate(scored.lines, 1)]
-        print(json.dumps(_plain(scored.whole) | {"unknown": known.left_out, "lines": lines}, allow_nan=False))
+        _print_json(scored)
         return
     print(f"{'line':>9}{'characters':>12}{'nats/char':>11}{'bits/char':>11}  text")
-    for n, (line, loss) in enumerate(scored.lines, 1):
-        shown = line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
-        print(f"{n:>9,}{_columns(loss)}  {harmless(shown)}".rstrip())
+    for n, (line, loss) in enumerate(scored.lines(), 1):
+        begins = line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
+        print(f"{n:>9,}{_columns(loss)}  {harmless(begins)}".rstrip())
     print(f"{'whole':>9}{_columns(scored.whole)}")
     if known.left_out:
         print(known)
+
+
+def _print_json(scored: "Score") -> None:
+    """One object, some lines at a time: all of them together would take many times the memory of the text."""
+    whole = json.dumps(_plain(scored.whole) | {"unknown": scored.known.left_out}, allow_nan=False)
+    print(whole.removesuffix("}"), end=', "lines": [')
+    lines = ({"line": n, **_plain(loss), "text": line} for n, (line, loss) in enumerate(scored.lines(), 1))
+    between = ""
+    while some := list(islice(lines, AT_A_TIME)):
+        print(between + json.dumps(some, allow_nan=False)[1:-1], end="")
+        between = ", "
+    print("]}")
 
 
 def _columns(loss: "Loss") -> str:
@@ -165,10 +184,25 @@ def _same_in_every_locale() -> None:
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
-def _loaded(path: Path, *, trust: bool) -> "Trained":
-    import torch
+def _loaded_with_text(
+    path: Path, file: str, option: str, encoding: str | None, *, trust: bool
+) -> tuple["Trained", str]:
+    """A model, and a text read as its own was; where there is no such file, that is told at once."""
+    if encoding is not None:
+        check_encoding(encoding, key="--encoding")
+    with readable(file, option) as sources:
+        trained = _loaded(path, trust=trust)
 
-    from trilab.trained import load_trained
+        from trilab.known_text import text_of
+
+        return trained, text_of(sources, trained, encoding)
+
+
+def _loaded(path: Path, *, trust: bool) -> "Trained":
+    with importing_torch():
+        import torch
+
+        from trilab.trained import load_trained
 
     trained = load_trained(path, trust=trust)
     torch.set_num_threads(min(trained.config.threads, os.cpu_count() or 1))  # their number moves logits by 1e-7

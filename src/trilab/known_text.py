@@ -1,15 +1,18 @@
-"""Text from a user → what of it a model knows."""
+"""Text from a user, as it is or in files → what of it a model knows."""
 
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trilab.text_file import lf
+from trilab.decoding import Findings
+from trilab.prepared import Text
+from trilab.sources import Source
 from trilab.trained import Trained
+from trilab.typed import lf, separator
 
 NAMED = 20  # characters left out that a message names
 
@@ -21,11 +24,19 @@ class KnownText:
     text: str
     """All of it."""
     tokens: NDArray[np.integer]
-    """(n,) ids of the known characters, in order."""
-    places: NDArray[np.int64]
-    """(n,) where in the text each of them stands."""
+    """(n,) ids of the known characters, in order, in the vocabulary's dtype."""
     left_out: Mapping[str, int]
-    """Unknown characters and how often each occurs."""
+    """Unknown characters and how often each occurs, in the order in which they come."""
+
+    def lines(self) -> Iterator[tuple[str, int]]:
+        """Each line less its end, and how many of its characters are known, its end counted as one of them."""
+        dropped = dict.fromkeys(map(ord, self.left_out))
+        begins = 0
+        while begins < len(self.text):
+            ends = self.text.find("\n", begins) + 1 or len(self.text)
+            line = self.text[begins:ends]
+            yield line.removesuffix("\n"), len(line.translate(dropped) if dropped else line)
+            begins = ends
 
     def __str__(self) -> str:
         """What was left out, in one line."""
@@ -36,6 +47,20 @@ class KnownText:
             f"{total:,} {'character' if total == 1 else 'characters'} left out that the model does not know: "
             f"{', '.join(named)}{more}."
         )
+
+
+def text_of(sources: list[Source], trained: Trained, encoding: str | None) -> str:
+    """All characters of files, read and joined as the model's own were.
+
+    Args:
+        sources: the files.
+        encoding: of those without a byte order mark; None: UTF-8.
+    Raises:
+        BadInput: a file that cannot be read or unpacked, or that is not of its encoding.
+    """
+    keep, between = _knows_cr(trained), separator(str(trained.config.data.source.get("separator", "\n")))
+    text = Text(sources, encoding, keep, _is_normalised(trained), between if keep else lf(between))
+    return "".join(text.chunks(Findings()))
 
 
 def known_text(text: str, trained: Trained, *, origin: str, skip: bool) -> KnownText:
@@ -49,14 +74,21 @@ def known_text(text: str, trained: Trained, *, origin: str, skip: bool) -> Known
         BadInput: not `skip`, and a character that is not in the vocabulary, with its code point and its place.
     """
     vocabulary = trained.vocabulary
-    if "\r" not in vocabulary.characters:
+    if not _knows_cr(trained):
         text = lf(text)
-    if trained.config.data.source.get("normalise") == "nfc":
+    if _is_normalised(trained):
         text = unicodedata.normalize("NFC", text)
-    if not skip:
-        return KnownText(text, vocabulary.encode(text, origin), np.arange(len(text)), {})
-    known = set(vocabulary.characters)
-    places = np.array([place for place, character in enumerate(text) if character in known], dtype=np.int64)
-    kept = "".join(character for character in text if character in known)
-    left_out = Counter(character for character in text if character not in known)
-    return KnownText(text, vocabulary.encode(kept, origin), places, left_out)
+    unknown = set(text).difference(vocabulary.characters) if skip else set()
+    if not unknown:
+        return KnownText(text, vocabulary.encode(text, origin), {})
+    left_out = Counter(filter(unknown.__contains__, text))
+    kept = text.translate(dict.fromkeys(map(ord, unknown)))
+    return KnownText(text, vocabulary.encode(kept, origin), left_out)
+
+
+def _knows_cr(trained: Trained) -> bool:
+    return "\r" in trained.vocabulary.characters
+
+
+def _is_normalised(trained: Trained) -> bool:
+    return trained.config.data.source.get("normalise") == "nfc"

@@ -8,7 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +28,8 @@ BZIP2 = (b"1AY&SY", b"\x17rE8P\x90")  # of its first block, or of its end; after
 TOKENS = re.compile(r".+-[0-9a-f]{12}\.tokens")
 TYPED = re.compile(r"stdin-[0-9a-f]{16}\.txt")
 
+KEY = "data.path"  # what names a text unless an option of a command does
+
 
 @dataclass(frozen=True)
 class Source:
@@ -38,16 +40,30 @@ class Source:
     """Bytes on the disk."""
     mtime_ns: int
     """When it was last written to, nanoseconds since 1970."""
+    key: str = field(default=KEY, compare=False)
+    """What named it: data.path, or an option such as --loss."""
+    name: str | None = field(default=None, compare=False)
+    """What messages call it instead of its path, where it keeps what came from elsewhere: - for the standard input."""
 
     @property
     def shown(self) -> str:
         """The path as messages have it."""
-        return shown(str(self.path))
+        return self.name or shown(str(self.path))
+
+    @property
+    def given(self) -> str:
+        """The key and the path, as they were given."""
+        return as_given(self.key, self.shown)
+
+    @property
+    def encoding_key(self) -> str:
+        """What names the encoding of a text that was given so."""
+        return "data.encoding" if self.key == KEY else "--encoding"
 
     def has_changed(self) -> bool:
         """Whether it is another file by now, or gone."""
         try:
-            return _source(self.path) != self
+            return _source(self.path, self.key) != self
         except (OSError, BadInput):
             return True
 
@@ -57,7 +73,12 @@ def shown(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def find(path: str, *, leave_out: str) -> list[Source]:
+def as_given(key: str, value: str) -> str:
+    """A key and its value as they are typed: data.path=notes.txt, --loss notes.txt."""
+    return f"{key} {value}" if key.startswith("-") else f"{key}={value}"
+
+
+def find(path: str, *, leave_out: str, key: str = KEY) -> list[Source]:
     """The files of a text.
 
     Args:
@@ -66,13 +87,14 @@ def find(path: str, *, leave_out: str) -> list[Source]:
             are followed; a file that is met in several ways is taken once, by its shortest path.
         leave_out: the folder that token ids and standard inputs are kept in. A folder or pattern takes none of these,
             and no token ids that lie elsewhere; a file that is named is taken whatever it is.
+        key: what the path was given by, for messages: data.path, or an option.
     Returns:
         Sorted by path, at least one.
     Raises:
         BadInput: there is none, or one that cannot be read.
     """
     if not path:
-        raise BadInput("data.path is empty. Give a text file: data.path=notes.txt.")
+        raise BadInput(f"{key} is empty. Give a text file: {as_given(key, 'notes.txt')}.")
     try:
         # the name's bytes as this locale writes them, which may not know its characters
         place = Path(os.fsdecode(path.encode("utf-8", "surrogateescape"))).expanduser()
@@ -81,25 +103,25 @@ def find(path: str, *, leave_out: str) -> list[Source]:
         elif glob.has_magic(str(place)) and not place.exists():
             met, none = _matching(str(place)), "a pattern that no file matches"
         else:
-            return [_source(place)]
+            return [_source(place, key)]
         found = list(met)
         kept_in = Path(leave_out).expanduser().resolve()
         files = _each_once(file for file in found if not _is_kept(file, kept_in))
         if not files:
             but = f" but {len(found):,} that trilab keeps there itself" if found else ""
-            raise BadInput(f"data.path={shown(path)} is {none}{but} (from {Path.cwd()}). Give text files.")
-        return [_source(file) for file in sorted(files, key=lambda file: file.parts)]
+            raise BadInput(f"{as_given(key, shown(path))} is {none}{but} (from {Path.cwd()}). Give text files.")
+        return [_source(file, key) for file in sorted(files, key=lambda file: file.parts)]
     except FileNotFoundError as error:
         raise BadInput(
-            f"data.path={shown(path)} does not exist (looked for {shown(str(Path(error.filename).absolute()))}). Give "
-            "the path of a text file; a relative one starts at the folder the command is run in."
+            f"{as_given(key, shown(path))} does not exist (looked for {shown(str(Path(error.filename).absolute()))}). "
+            "Give the path of a text file; a relative one starts at the folder the command is run in."
         ) from None
     except PermissionError as error:
-        raise _unreadable(path if error.filename is None else str(error.filename), error) from error
+        raise unreadable(key, path if error.filename is None else str(error.filename), error) from error
     except BadInput:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # no such home; a name that is too long; a NUL in the path
-        raise _unreadable(path, error) from error
+        raise unreadable(key, path, error) from error
 
 
 def pieces(source: Source, tell: Callable[[int], None] = lambda done: None) -> Iterator[bytes]:
@@ -128,7 +150,7 @@ def pieces(source: Source, tell: Callable[[int], None] = lambda done: None) -> I
     except OSError as error:
         if error.errno is None:  # bz2 tells of broken data in this way
             raise _broken(source, unpacked, error) from error
-        raise _unreadable(str(source.path), error) from error
+        raise unreadable(source.key, source.shown, error) from error
 
 
 def is_compressed(source: Source) -> bool:
@@ -141,13 +163,14 @@ class _Broken(Exception):
     """Packed data that cannot be unpacked."""
 
 
-def _source(path: Path) -> Source:
+def _source(path: Path, key: str) -> Source:
     status = path.stat()
+    source = Source(path, status.st_size, status.st_mtime_ns, key)
     if not path.is_file():
-        raise BadInput(f"data.path={shown(str(path))} is a pipe or a device, which cannot be read twice. Give a file.")
+        raise BadInput(f"{source.given} is a pipe or a device, which cannot be read twice. Give a file.")
     with path.open("rb"):  # whoever has no right to read it is told before anything is begun
         pass
-    return Source(path, status.st_size, status.st_mtime_ns)
+    return source
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -166,8 +189,11 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _matching(pattern: str) -> Iterator[Path]:
+    parts = Path(pattern).parts
+    # **/** is no more than **, but glob would visit each folder once for every way to it
+    once = Path(*(part for part, before in zip(parts, ("", *parts), strict=False) if not part == before == "**"))
     # Path.glob knows no absolute patterns before Python 3.13
-    return (file for file in map(Path, glob.iglob(pattern, recursive=True)) if file.is_file())  # noqa: PTH207
+    return (file for file in map(Path, glob.iglob(str(once), recursive=True)) if file.is_file())  # noqa: PTH207
 
 
 def _is_kept(file: Path, kept_in: Path) -> bool:
@@ -247,12 +273,13 @@ def _unzstd(file: BinaryIO) -> Iterator[bytes]:
 
 def _broken(source: Source, unpacked: int, error: Exception) -> BadInput:
     return BadInput(
-        f"data.path={source.shown} is a compressed file that cannot be unpacked past its first {unpacked:,} bytes of "
+        f"{source.given} is a compressed file that cannot be unpacked past its first {unpacked:,} bytes of "
         f"text: {str(error) or type(error).__name__}. It is damaged or cut off, or asks for more than "
         f"{DECOMPRESSOR >> 20} MiB of memory: get it again, or unpack it yourself."
     )
 
 
-def _unreadable(path: str, error: Exception) -> BadInput:
+def unreadable(key: str, path: str, error: Exception) -> BadInput:
+    """What is said of a path that cannot be read."""
     reason = getattr(error, "strerror", None) or error
-    return BadInput(f"data.path={shown(path)} cannot be read: {reason}. Give a text file you may read.")
+    return BadInput(f"{as_given(key, shown(path))} cannot be read: {reason}. Give a text file you may read.")

@@ -1,22 +1,26 @@
-"""A text on standard input → a file, which every run, worker and resume can read again."""
+"""A text on standard input, or in a pipe → a file, which can be read again."""
 
 import fcntl
 import hashlib
 import os
 import secrets
+import stat
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from trilab.atomic import PARTIAL
 from trilab.errors import BadInput
 from trilab.override import override
-from trilab.sources import PIECE
+from trilab.sources import KEY, PIECE, Source, as_given, find, shown, unreadable
 
+STANDARD_INPUT = "-"
 NAMED = ("data.path=-", "data.path='-'", 'data.path="-"')
 PREPARED = "data.prepared="
+KEPT_IN = "data/prepared"  # unless that says otherwise
 SIZES = ("WORLD_SIZE", "SLURM_NTASKS")  # how many processes torchrun or srun has started
 IN_USE = 60  # seconds: what was made longer ago and is not locked has been left by a process that was killed
 
@@ -33,20 +37,20 @@ def in_its_place(overrides: Sequence[str]) -> list[str]:
     if any(os.environ.get(size, "1") != "1" for size in SIZES):
         raise BadInput("data.path=- is the standard input, which only one of several processes has. Give a file.")
     folders = [word.removeprefix(PREPARED).strip("'\"") for word in words if word.startswith(PREPARED)]
-    path = override("data.path", str(keep(Path(folders[-1] if folders else "data/prepared"))))
+    path = override("data.path", str(keep(Path(folders[-1] if folders else KEPT_IN))))
     return [path if word in NAMED else given for given, word in zip(overrides, words, strict=True)]
 
 
 def keep(folder: Path) -> Path:
-    """Read the standard input to its end, once, into stdin-<sha256>.txt; the same text is the same file.
+    """Read the standard input to its end, once, into stdin-<sha256>.txt, which every run, worker and resume can read.
+
+    The same text is the same file.
 
     Args:
         folder: where it is kept; made if need be.
     Raises:
         BadInput: it is closed or empty, cannot be read, or not be written there.
     """
-    if sys.stdin is None:
-        raise BadInput("data.path=- is the standard input, which is closed. Give a file, or text through a pipe.")
     place = folder.expanduser()
     partial = place / f".stdin.{secrets.token_hex(8)}{PARTIAL}"
     try:
@@ -55,7 +59,7 @@ def keep(folder: Path) -> Path:
         sha256, size = hashlib.sha256(), 0
         with partial.open("xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            while piece := sys.stdin.buffer.read(PIECE):
+            for piece in _pieces(STANDARD_INPUT, KEY):
                 sha256.update(piece)
                 size += file.write(piece)
             file.flush()
@@ -75,6 +79,53 @@ def keep(folder: Path) -> Path:
     finally:
         with suppress(OSError):
             partial.unlink()
+
+
+@contextmanager
+def readable(path: str, key: str) -> Iterator[list[Source]]:
+    """The files of a text; what comes on standard input or through a pipe is in one until the text has been read.
+
+    Args:
+        path: as `sources.find` takes it; a pipe, or - for the standard input.
+        key: the option that names it: "--loss".
+    Raises:
+        BadInput: as `sources.find`; or the standard input is closed, or what comes cannot be read or kept meanwhile.
+    """
+    if path != STANDARD_INPUT and not _is_pipe(path):
+        yield find(path, leave_out=KEPT_IN, key=key)
+        return
+    with ExitStack() as meanwhile:
+        try:
+            file = Path(meanwhile.enter_context(tempfile.TemporaryDirectory(prefix="trilab-")), "text")
+            with file.open("wb") as spool:
+                spool.writelines(_pieces(path, key))
+            status = file.stat()
+        except OSError as error:
+            raise BadInput(
+                f"{as_given(key, shown(path))} cannot be kept while it is read: {error.strerror}. Set TMPDIR to a "
+                "folder that can be written to, on a disk with room for it."
+            ) from error
+        yield [Source(file, status.st_size, status.st_mtime_ns, key, name=shown(path))]
+
+
+def _pieces(path: str, key: str) -> Iterator[bytes]:
+    """What comes on standard input or through a pipe, to its end."""
+    if path == STANDARD_INPUT and sys.stdin is None:
+        given = as_given(key, STANDARD_INPUT)
+        raise BadInput(f"{given} is the standard input, which is closed. Give a file, or text through a pipe.")
+    try:
+        with ExitStack() as until_its_end:
+            stream = sys.stdin.buffer if path == STANDARD_INPUT else until_its_end.enter_context(Path(path).open("rb"))
+            yield from iter(lambda: stream.read(PIECE), b"")
+    except OSError as error:
+        raise unreadable(key, path, error) from error
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116 - Path knows some errors and raises others
+    except (OSError, ValueError):  # whoever looks for the file will say what is wrong
+        return False
 
 
 def _holds(path: Path, sha256: str) -> bool:

@@ -421,10 +421,29 @@ def test_where_nothing_but_what_is_kept_is_found_that_is_told(tmp_path, monkeypa
     assert file.read("in/stdin-0123456789abcdef.txt", prepared="in").text == KEPT[2]
 
 
-def test_a_pattern_may_lead_to_a_file_twice(tmp_path):
-    (tmp_path / "a" / "b").mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("pattern", "once"),
+    [
+        ("**/**/*.txt", "**/*.txt"),
+        ("**/**/**", "**"),
+        ("a/**/**/**/text.txt", "a/**/text.txt"),
+        ("**/b/**/**/*", "**/b/**/*"),
+    ],
+)
+def test_two_stars_over_and_over_are_as_quick_as_once(tmp_path, monkeypatch, pattern, once):
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     (tmp_path / "a" / "b" / "text.txt").write_text("text")
-    assert file.read(f"{tmp_path}/**/**/*.txt").text == "text"
+    monkeypatch.chdir(tmp_path)
+    looked_into = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda *place: looked_into.append(place) or scandir(*place))
+    for given in (once, f"{tmp_path}/{once}"):
+        assert file.read(given).text == "text"
+    needed = len(looked_into)
+    assert needed
+    for given in (pattern, f"{tmp_path}/{pattern}"):
+        assert file.read(given).text == "text"
+    assert len(looked_into) == 2 * needed
 
 
 @pytest.mark.parametrize("path", [".", "**", "**/*.txt"])

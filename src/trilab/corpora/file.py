@@ -11,7 +11,8 @@ from trilab.decoding import check_encoding
 from trilab.errors import BadInput
 from trilab.prepared import Text, corpus_of
 from trilab.sources import find, shown
-from trilab.text_file import lf
+from trilab.typed import lf
+from trilab.typed import separator as typed_separator
 
 log = logging.getLogger("trilab")
 
@@ -49,7 +50,7 @@ def read(
         raise BadInput("data.path=- is the standard input, which trilab train and trilab data read. Give a file.")
     if encoding is not None:
         check_encoding(encoding)
-    separator = separator.replace(r"\n", "\n").replace(r"\r", "\r").replace(r"\t", "\t")
+    separator = typed_separator(separator)
     if newline == "lf":
         separator = lf(separator)
     text = Text(find(path, leave_out=prepared), encoding, newline == "keep", normalise == "nfc", separator)

@@ -3,6 +3,8 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,9 +58,7 @@ def export(run: Path, *, format: Format, out: Path | None = None, trust: bool = 
 
     trained = load_trained(file, trust=trust)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".unfinished"))
-        try:
+        with _folder_for(out) as unfinished:
             writer.write(trained, unfinished)
             write_card(
                 trained,
@@ -69,11 +69,27 @@ def export(run: Path, *, format: Format, out: Path | None = None, trust: bool = 
             )
             _open_to_others(unfinished)
             unfinished.rename(out)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise BadInput(f"{out} cannot be written: {error.strerror}. Give another folder with --out.") from error
     return out
+
+
+@contextmanager
+def _folder_for(out: Path) -> Iterator[Path]:
+    """A folder beside `out`, to be given its name; where it is not, nothing is left, nor a folder made to hold it."""
+    missing = [folder for folder in out.parents if not folder.exists()]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".unfinished"))
+        try:
+            yield unfinished
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):  # another export may have come into it meanwhile
+                folder.rmdir()
+        raise
 
 
 def _refuse_taken(out: Path) -> None:
