@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from trilab import decoding, sources
 from trilab.corpora import file
@@ -109,6 +111,30 @@ def test_a_wrong_byte_at_the_very_end_is_no_less_wrong(written, byte):
 
 def test_a_character_that_is_cut_off_is_named_whole(written):
     assert "bytes 0xF0 0x9F 0x99 at offset 2 " in message(written(b"ab" + "🙂".encode()[:3]))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text("aé漢🙂\n", max_size=9), st.binary(min_size=1, max_size=6), st.text("aé漢🙂\n"), st.integers(1, 9))
+def test_any_wrong_bytes_are_named_as_python_names_them_wherever_a_text_is_cut(written, before, wrong, after, piece):
+    content = before.encode() + wrong.translate(None, bytes(range(128))) + after.encode()
+    path, error = written(content), undecodable(content)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sources, "PIECE", piece)
+        if error is not None:
+            named = " ".join(f"0x{byte:02X}" for byte in content[error.start : error.end])
+            line = 1 + content.count(b"\n", 0, error.start)
+            assert f"{named} at offset {error.start:,} (line {line}) cannot be read ({error.reason})" in message(path)
+        elif content.strip():
+            assert file.read(path).text == content.decode()
+
+
+def undecodable(content: bytes) -> UnicodeDecodeError | None:
+    """What Python says of bytes that are no UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return error
+    return None
 
 
 def test_only_encodings_that_can_read_the_file_are_offered(written):
@@ -301,8 +327,15 @@ def test_an_unknown_encoding_is_refused_with_those_of_a_like_name(written, name,
     assert meant in message(written(b"abc"), encoding=name).partition("Did you mean")[2]
 
 
-def test_half_a_surrogate_pair_is_refused_as_no_text(written):
-    assert "U+D83D, at character 1" in message(written(b"a+2D0-b"), encoding="utf-7")
+def test_half_a_surrogate_pair_is_refused_as_no_text(written, monkeypatch):
+    path = written(b"a+2D0-b")
+    assert f"data.path={path} has half of a surrogate pair, U+D83D, at character 1: " in message(path, encoding="utf-7")
+    monkeypatch.setattr(sources, "PIECE", 1)
+    assert "U+D83D, at character 1: " in message(path, encoding="utf-7")
+
+
+def test_half_a_surrogate_pair_between_files_is_refused_as_no_text(library):
+    assert "data.separator has half of a surrogate pair, U+D83D" in message(str(library / "?.txt"), separator="\ud83d")
 
 
 # Line ends, composed forms, control characters
