@@ -103,7 +103,7 @@ class Encoder:
             left -= count
             read_from -= count * dtype.itemsize
             numbers = np.frombuffer(os.pread(file, count * dtype.itemsize, read_from), dtype)
-            settled = memoryview(_exchanged(numbers, ids)).cast("B")
+            settled = memoryview(_exchanged(numbers, ids).tobytes())
             done = 0
             while done < len(settled):
                 done += os.pwrite(file, settled[done:], left * ids.itemsize + done)
