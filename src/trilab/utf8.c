@@ -3,9 +3,15 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LANES = 16, VECTORS = 4, BLOCK = 4096, WORD = 8, UNKNOWN = -1 };
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "for little-endian processors"
+#endif
+
+enum { LANES = 16, VECTORS = 4, WORD = 8, BLOCK = 4096, UNKNOWN = -1 };
 
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
+typedef uint8_t half __attribute__((vector_size(LANES / 2)));
+typedef uint16_t shorts __attribute__((vector_size(LANES)));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -40,11 +46,13 @@ static int any(bytes of) {
     return all != 0;
 }
 
+static bytes continuing(bytes of) { return (bytes)((of & 0xC0) == 0x80); }
+
 /* Where a byte cannot follow the three before it, each byte compared with its own three. */
 static bytes misplaced(const uint8_t *at) {
     bytes now = loaded(at), before = loaded(at - 1), second = loaded(at - 2), third = loaded(at - 3);
     bytes must_continue = (bytes)(before >= 0xC0) | (bytes)(second >= 0xE0) | (bytes)(third >= 0xF0);
-    bytes wrong = must_continue ^ (bytes)((now & 0xC0) == 0x80);
+    bytes wrong = must_continue ^ continuing(now);
     wrong |= (bytes)((now & 0xFE) == 0xC0) | (bytes)(now >= 0xF5);
     wrong |= (bytes)(before == 0xE0) & (bytes)(now < 0xA0);
     wrong |= (bytes)(before == 0xED) & (bytes)(now >= 0xA0);
@@ -78,103 +86,107 @@ long valid(const uint8_t *text, long size) {
     return at;
 }
 
-/* The bits of a code point in a byte, by its upper five. */
-static const uint8_t BITS[32] = {
-    [0 ... 15] = 0x7F, [16 ... 23] = 0x3F, [24 ... 27] = 0x1F, [28 ... 29] = 0x0F, [30] = 0x07,
-};
 
-struct numbering {
-    const int32_t *number; /* of each code point, or UNKNOWN */
-    void *out;
-    int width;      /* bytes of a number there */
-    long count;     /* characters begun */
-    uint32_t point; /* the last of them, as far as it has been read */
-    int32_t last;   /* its number, likewise */
-    int32_t seen;   /* negative: one that is whole has no number */
-};
-
-INLINE void put(struct numbering *now, long place, int32_t number) {
-    if (now->width == 1)
-        ((uint8_t *)now->out)[place] = number;
-    else if (now->width == 2)
-        ((uint16_t *)now->out)[place] = number;
-    else
-        ((int32_t *)now->out)[place] = number;
-}
-
-/* No branch asks whether a character is whole, which nothing could foretell: each byte writes the number of what there
- * is so far, and those that continue it write over that. */
-INLINE void read_byte(struct numbering *now, uint8_t byte) {
-    uint32_t more = -(uint32_t)continues(byte);
-    now->seen |= now->last & ~more;
-    now->count += 1 + (int32_t)more;
-    now->point = (now->point << 6 & more) | (byte & BITS[byte >> 3]);
-    now->last = now->number[now->point];
-    put(now, now->count - 1, now->last);
-}
-
-INLINE void read_ascii(struct numbering *now, const uint8_t *text) {
-    now->seen |= now->last;
-#pragma GCC unroll 8
-    for (int i = 0; i < WORD; i++) {
-        now->last = now->number[text[i]];
-        now->seen |= now->last;
-        put(now, now->count + i, now->last);
+static void join(const bytes *low, const bytes *high, uint16_t *to) {
+    half lows[2], highs[2];
+    memcpy(lows, low, sizeof lows);
+    memcpy(highs, high, sizeof highs);
+    for (int i = 0; i < 2; i++) {
+        shorts both = __builtin_convertvector(lows[i], shorts) | __builtin_convertvector(highs[i], shorts) << 8;
+        memcpy(to + LANES / 2 * i, &both, sizeof both);
     }
-    now->count += WORD;
 }
 
-/* Whole characters; how many, or UNKNOWN if one of them has no number. */
-INLINE long numbers_of(const uint8_t *text, long size, const int32_t *number, void *out, int width) {
-    struct numbering now = {.number = number, .out = out, .width = width};
-    long at = 0;
-    for (; at + WORD <= size; at += WORD) {
-        uint64_t word;
-        memcpy(&word, text + at, sizeof word);
-        if (word & 0x8080808080808080) {
-#pragma GCC unroll 8
-            for (int i = 0; i < WORD; i++) read_byte(&now, text[at + i]);
-        } else
-            read_ascii(&now, text + at);
-    }
-    for (; at < size; at++) read_byte(&now, text[at]);
-    return (now.seen | now.last) < 0 ? UNKNOWN : now.count;
-}
-
-static long numbers_in(const uint8_t *text, long size, const int32_t *number, void *out, int width) {
-    if (width == 1) return numbers_of(text, size, number, out, 1);
-    if (width == 2) return numbers_of(text, size, number, out, 2);
-    return numbers_of(text, size, number, out, 4);
-}
-
-/* Give the next numbers to those of some whole characters that have none. */
-static void meet(const uint8_t *text, long size, int32_t *number, int32_t *points, int32_t *known) {
-    for (long at = 0, next; at < size; at = next) {
-        int32_t point = text[at] & BITS[text[at] >> 3];
-        for (next = at + 1; next < size && continues(text[next]); next++) point = point << 6 | (text[next] & 0x3F);
-        if (number[point] == UNKNOWN) {
-            points[*known] = point;
-            number[point] = (*known)++;
+/* The code points of whole characters, at most BLOCK bytes; how many.
+ *
+ * No branch asks where a character ends, which nothing could foretell: each byte writes the code point that it would be
+ * the last byte of, and those that continue the character write over that. points[-1] is written to, points[count …]
+ * up to LANES more. */
+static long points_of(const uint8_t *text, long size, uint32_t *points) {
+    uint8_t padded[LANES + BLOCK + LANES]; /* as if NULs came before and after */
+    memset(padded, 0, LANES);
+    memcpy(padded + LANES, text, size);
+    memset(padded + LANES + size, 0, LANES);
+    long count = 0, at = 0;
+    for (; at < size; at += LANES) {
+        const uint8_t *from = padded + LANES + at;
+        bytes now = loaded(from);
+        if (!any(now & 0x80)) { /* ASCII */
+            for (int i = 0; i < LANES; i++) points[count + i] = from[i];
+            count += LANES;
+            continue;
+        }
+        bytes before = loaded(from - 1), second = loaded(from - 2), third = loaded(from - 3);
+        bytes more = continuing(now), more2 = more & continuing(before), more3 = more2 & continuing(second);
+        bytes sixes = now & 0x7F & ~(more & 0x40), sixes2 = before & more & 0x3F, sixes3 = second & more2 & 0x3F;
+        bytes low = sixes | sixes2 << 6, high = sixes2 >> 2 | sixes3 << 4, begins = more + 1;
+        uint64_t begun[LANES / WORD]; /* words, since a byte of a vector cannot be had without a way through memory */
+        uint16_t point[LANES];
+        memcpy(begun, &begins, sizeof begun);
+        join(&low, &high, point);
+        if (any(more3)) {
+            bytes planes = more3 & (sixes3 >> 4 | (third & 0x07) << 2);
+            uint8_t plane[LANES];
+            memcpy(plane, &planes, sizeof plane);
+            for (int i = 0; i < LANES; i++) {
+                count += begun[i / WORD] >> i % WORD * 8 & 0xFF;
+                points[count - 1] = point[i] | (uint32_t)plane[i] << 16;
+            }
+        } else {
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) {
+                count += begun[i / WORD] >> i % WORD * 8 & 0xFF;
+                points[count - 1] = point[i];
+            }
         }
     }
+    return count - (at - size);
 }
 
-/* Write the number of each character of a valid text, new ones for those that have none; how many characters.
+/* Negative if one of them has no number. */
+INLINE int32_t look_up(const uint32_t *points, long count, const int32_t *number, void *out, int width) {
+    int32_t all = 0;
+#pragma GCC unroll 4
+    for (long i = 0; i < count; i++) {
+        int32_t found = number[points[i]];
+        all |= found;
+        if (width == 1)
+            ((uint8_t *)out)[i] = found;
+        else if (width == 2)
+            ((uint16_t *)out)[i] = found;
+        else
+            ((int32_t *)out)[i] = found;
+    }
+    return all;
+}
+
+static int32_t numbers_of(const uint32_t *points, long count, const int32_t *number, void *out, int width) {
+    if (width == 1) return look_up(points, count, number, out, 1);
+    if (width == 2) return look_up(points, count, number, out, 2);
+    return look_up(points, count, number, out, 4);
+}
+
+/* Write the number of each character of a valid text, the next ones for those that have none; how many characters.
  *
  * number: of each code point, or UNKNOWN. points: the code point of each number. known: how many there are.
  * out: room for a number of `width` bytes for each byte of the text; of larger numbers only the lower bits. */
 long numbers(const uint8_t *text, long size, int32_t *number, int32_t *points, int32_t *known, void *out, int width) {
-    long count = 0;
+    uint32_t come[1 + BLOCK + LANES];
+    long done = 0;
     for (long begin = 0, end; begin < size; begin = end) {
         end = least(size, begin + BLOCK);
         while (end < size && continues(text[end])) end--; /* whole characters */
-        uint8_t *to = (uint8_t *)out + count * width;
-        long more = numbers_in(text + begin, end - begin, number, to, width);
-        if (more == UNKNOWN) {
-            meet(text + begin, end - begin, number, points, known);
-            more = numbers_in(text + begin, end - begin, number, to, width);
+        long count = points_of(text + begin, end - begin, come + 1);
+        void *to = (char *)out + done * width;
+        if (numbers_of(come + 1, count, number, to, width) < 0) {
+            for (long i = 1; i <= count; i++)
+                if (number[come[i]] == UNKNOWN) {
+                    points[*known] = come[i];
+                    number[come[i]] = (*known)++;
+                }
+            numbers_of(come + 1, count, number, to, width);
         }
-        count += more;
+        done += count;
     }
-    return count;
+    return done;
 }
