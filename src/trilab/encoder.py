@@ -56,7 +56,7 @@ class Encoder:
             if unicodedata.category(character) == "Cc" and character not in "\t\n\r":
                 self.controls[character] = 0
         for control in self.controls:
-            self.controls[control] += chunk.count(control.encode())
+            self.controls[control] += int(np.count_nonzero(numbers == self._numbers[control]))
         self._keep(numbers)
 
     def spill(self, file: IO[bytes]) -> None:

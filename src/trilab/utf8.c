@@ -4,7 +4,7 @@
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "for little-endian processors"
+#error "bytes are looked at in words as if the first was the lowest"
 #endif
 
 enum { LANES = 16, VECTORS = 4, WORD = 8, BLOCK = 4096, UNKNOWN = -1 };
@@ -86,7 +86,7 @@ long valid(const uint8_t *text, long size) {
     return at;
 }
 
-
+/* Two bytes to one number, lane by lane. */
 static void join(const bytes *low, const bytes *high, uint16_t *to) {
     half lows[2], highs[2];
     memcpy(lows, low, sizeof lows);
@@ -97,11 +97,10 @@ static void join(const bytes *low, const bytes *high, uint16_t *to) {
     }
 }
 
-/* The code points of whole characters, at most BLOCK bytes; how many.
+/* The code points of valid whole characters, at most BLOCK bytes; how many.
  *
  * No branch asks where a character ends, which nothing could foretell: each byte writes the code point that it would be
- * the last byte of, and those that continue the character write over that. points[-1] is written to, points[count …]
- * up to LANES more. */
+ * the last byte of, and those that continue the character write over that. Up to LANES more points are written to. */
 static long points_of(const uint8_t *text, long size, uint32_t *points) {
     uint8_t padded[LANES + BLOCK + LANES]; /* as if NULs came before and after */
     memset(padded, 0, LANES);
@@ -120,7 +119,7 @@ static long points_of(const uint8_t *text, long size, uint32_t *points) {
         bytes more = continuing(now), more2 = more & continuing(before), more3 = more2 & continuing(second);
         bytes sixes = now & 0x7F & ~(more & 0x40), sixes2 = before & more & 0x3F, sixes3 = second & more2 & 0x3F;
         bytes low = sixes | sixes2 << 6, high = sixes2 >> 2 | sixes3 << 4, begins = more + 1;
-        uint64_t begun[LANES / WORD]; /* words, since a byte of a vector cannot be had without a way through memory */
+        uint64_t begun[LANES / WORD]; /* in words, of which a byte can be had without a way through memory */
         uint16_t point[LANES];
         memcpy(begun, &begins, sizeof begun);
         join(&low, &high, point);
@@ -146,7 +145,7 @@ static long points_of(const uint8_t *text, long size, uint32_t *points) {
 /* Negative if one of them has no number. */
 INLINE int32_t look_up(const uint32_t *points, long count, const int32_t *number, void *out, int width) {
     int32_t all = 0;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (long i = 0; i < count; i++) {
         int32_t found = number[points[i]];
         all |= found;
@@ -171,20 +170,20 @@ static int32_t numbers_of(const uint32_t *points, long count, const int32_t *num
  * number: of each code point, or UNKNOWN. points: the code point of each number. known: how many there are.
  * out: room for a number of `width` bytes for each byte of the text; of larger numbers only the lower bits. */
 long numbers(const uint8_t *text, long size, int32_t *number, int32_t *points, int32_t *known, void *out, int width) {
-    uint32_t come[1 + BLOCK + LANES];
+    uint32_t come[BLOCK + LANES];
     long done = 0;
     for (long begin = 0, end; begin < size; begin = end) {
         end = least(size, begin + BLOCK);
         while (end < size && continues(text[end])) end--; /* whole characters */
-        long count = points_of(text + begin, end - begin, come + 1);
+        long count = points_of(text + begin, end - begin, come);
         void *to = (char *)out + done * width;
-        if (numbers_of(come + 1, count, number, to, width) < 0) {
-            for (long i = 1; i <= count; i++)
+        if (numbers_of(come, count, number, to, width) < 0) {
+            for (long i = 0; i < count; i++)
                 if (number[come[i]] == UNKNOWN) {
                     points[*known] = come[i];
                     number[come[i]] = (*known)++;
                 }
-            numbers_of(come + 1, count, number, to, width);
+            numbers_of(come, count, number, to, width);
         }
         done += count;
     }

@@ -78,6 +78,10 @@ class Numbers:
         """(V,) the code point of each number; changed by `sort`."""
         return self._points[: self._known]
 
+    def __getitem__(self, character: str) -> int:
+        """The number of a character; UNKNOWN if it has not come."""
+        return int(self._number[ord(character)])
+
     def sort(self) -> None:
         """Number those that have come anew, in order of code point."""
         self.points.sort()
