@@ -331,6 +331,11 @@ def test_with_a_compiler_or_without_the_same_is_prepared(source, folder, tmp_pat
     assert cache.exists() == (compiler == "cc")
 
 
+def test_reading_a_text_does_not_import_torch(source, folder):
+    program = PROGRAM + "assert 'torch' not in sys.modules\n"
+    assert not process(source, folder, program=program).communicate(timeout=60)[1]
+
+
 def test_processes_that_come_at_once_do_no_harm(source, folder):
     together = [process(source, folder) for _ in range(4)]
     said = [one.communicate(timeout=60) for one in together]

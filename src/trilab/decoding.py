@@ -11,7 +11,7 @@ from itertools import chain
 
 from trilab.errors import BadInput
 from trilab.sources import PIECE, Source, is_compressed, pieces
-from trilab.utf8 import Utf8, utf8, valid
+from trilab.utf8 import Utf8, encoded, valid
 
 # Byte order marks and the codec of what follows. UTF-32 comes before UTF-16, whose little-endian mark is the beginning
 # of UTF-32's.
@@ -104,7 +104,7 @@ def joined(
         BadInput: a file that cannot be read or unpacked, that is not of its encoding, or that holds half a surrogate
             pair, as a separator may, too.
     """
-    before, begun, between = 0, False, utf8(separator, "data.separator")
+    before, begun, between = 0, False, encoded(separator, "data.separator")
     for source in sources:
         found.files += 1
         empty = True
@@ -191,7 +191,7 @@ class _OtherDecoder:
     def decode(self, piece: bytes, *, final: bool) -> Utf8:
         text = self._decoder.decode(piece, final=final)
         before, self._characters = self._characters, self._characters + len(text)
-        return utf8(text, self._origin, before)
+        return encoded(text, self._origin, before)
 
 
 def _marked(begin: bytes, encoding: str | None) -> tuple[bytes, str]:

@@ -36,7 +36,7 @@ def compiled() -> ctypes.CDLL | None:
     return functions
 
 
-def utf8(text: str, origin: str, before: int = 0) -> Utf8:
+def encoded(text: str, origin: str, before: int = 0) -> Utf8:
     """A text as bytes.
 
     Args:
