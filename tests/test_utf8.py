@@ -57,7 +57,7 @@ def test_every_rule_holds_at_its_edges_wherever_it_stands(before):
         assert utf8.valid(content) == decodable(content), bytes(sequence)
 
 
-@pytest.mark.parametrize("lead", [0xF0, 0xF1, 0xF4])
+@pytest.mark.parametrize("lead", [0xF0, 0xF1, 0xF4, 0xF5])
 def test_every_rule_of_four_bytes_holds_at_its_edges(lead):
     for sequence in product(EDGES, repeat=3):
         content = b"a" * 30 + bytes([lead, *sequence]) + b"b" * 64
