@@ -100,7 +100,7 @@ def test_control_characters_are_counted():
     assert encoder.controls == {"\0": 4, "\x1b": 1, "\x85": 1}
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.characters(codec="utf-8"))), st.integers(0, 3))
 @example(["", "\0", "\x7f\x80\u07ff\u0800", "\ud7ff\ue000\uffff\U00010000\U0010ffff"], 1)
 def test_any_text_in_any_chunks_is_encoded_as_the_whole(chunks, after):

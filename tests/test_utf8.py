@@ -42,7 +42,7 @@ PARTS = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PARTS).map(b"".join))
 @example(b"")
 @example("é".encode() * 31 + b"a\xc3" + b"a" * 64)  # an end is lacking where a block of vectors ends

@@ -119,7 +119,7 @@ def test_a_character_that_is_cut_off_is_named_whole(written):
     assert "bytes 0xF0 0x9F 0x99 at offset 2 " in message(written(b"ab" + "🙂".encode()[:3]))
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text("aé漢🙂\n", max_size=9), st.binary(min_size=1, max_size=6), st.text("aé漢🙂\n"), st.integers(1, 9))
 def test_any_wrong_bytes_are_named_as_python_names_them_wherever_a_text_is_cut(written, before, wrong, after, piece):
     content = b"words " + before.encode() + wrong.translate(None, bytes(range(128))) + after.encode()
