@@ -6,9 +6,11 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
+from trilab import utf8
 from trilab.encoder import Encoder
-from trilab.errors import BadInput
 from trilab.vocabulary import Vocabulary
 
 TEXTS = {
@@ -19,11 +21,20 @@ TEXTS = {
 }
 
 
+@pytest.fixture(params=["in C", "in Python"], autouse=True)
+def way(request, monkeypatch):
+    """Both ways of numbering characters."""
+    if request.param == "in Python":
+        monkeypatch.setattr(utf8, "compiled", lambda: None)
+    elif utf8.compiled() is None:
+        pytest.skip("there is no C compiler here")
+
+
 def encoded(*chunks: str) -> tuple[Encoder, list[int]]:
     """Through memory."""
     encoder = Encoder()
     for chunk in chunks:
-        encoder.add(chunk)
+        encoder.add(utf8.Utf8(chunk.encode()))
     ids = encoder.ids()
     assert ids.dtype == encoder.vocabulary.dtype
     return encoder, ids.tolist()
@@ -36,7 +47,7 @@ def spilled(*chunks: str, after: int) -> tuple[Encoder, list[int]]:
         for place, chunk in enumerate(chunks):
             if place == after:
                 encoder.spill(file)
-            encoder.add(chunk)
+            encoder.add(utf8.Utf8(chunk.encode()))
         encoder.settle()
         file.seek(0)
         return encoder, np.frombuffer(file.read(), dtype=encoder.vocabulary.dtype).tolist()
@@ -89,6 +100,19 @@ def test_control_characters_are_counted():
     assert encoder.controls == {"\0": 4, "\x1b": 1, "\x85": 1}
 
 
-def test_half_a_surrogate_pair_is_refused_with_its_place():
-    with pytest.raises(BadInput, match=r"U\+D800, at character 4"):
-        encoded("abc", "a\ud800")
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(st.characters(codec="utf-8"))), st.integers(0, 3))
+@example(["", "\0", "\x7f\x80\u07ff\u0800", "\ud7ff\ue000\uffff\U00010000\U0010ffff"], 1)
+def test_any_text_in_any_chunks_is_encoded_as_the_whole(chunks, after):
+    text = "".join(chunks)
+    known = Vocabulary.of(text)
+    for encoder, ids in (encoded(*chunks), spilled("", *chunks, after=min(after, len(chunks)))):
+        assert (encoder.vocabulary, encoder.characters) == (known, len(text))
+        assert ids == known.encode(text).tolist()
+        assert encoder.sha256 == sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("before", ["", "a", "é", "漢"])
+def test_a_long_chunk_is_encoded_to_its_end(before):
+    text = before + "".join(TEXTS.values()) * 500 + "at last: ж"
+    assert encoded(text)[1] == Vocabulary.of(text).encode(text).tolist()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trilab.folder import _sources, is_finished, summary_of
-from trilab.ops.native import SOURCES
+from trilab.ops.recurrence import SOURCES
 
 from .conftest import ROOT, Outcome
 

@@ -313,9 +313,27 @@ print(file.read(sys.argv[1], prepared=sys.argv[2]).sha256)
 """
 
 
-def process(*arguments: object, program: str = PROGRAM) -> "subprocess.Popen[str]":
+def process(*arguments: object, program: str = PROGRAM, **environment: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe, env = subprocess.PIPE, os.environ | environment
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env)
+
+
+@pytest.mark.parametrize("compiler", ["nowhere", "cc"])
+def test_with_a_compiler_or_without_the_same_is_prepared(source, folder, tmp_path, compiler):
+    right, tokens = read(source, folder), only(folder, "tokens").read_bytes()
+    cache, other = tmp_path / "cache", tmp_path / "other"
+    out, err = process(source, other, CC=compiler, XDG_CACHE_HOME=str(cache)).communicate(timeout=60)
+    assert not err
+    assert out.splitlines()[-1] == right.sha256
+    assert only(other, "tokens").read_bytes() == tokens
+    assert out.count("Texts are read by Python's own ways, which are slower: ") == (compiler == "nowhere")
+    assert cache.exists() == (compiler == "cc")
+
+
+def test_reading_a_text_does_not_import_torch(source, folder):
+    program = PROGRAM + "assert 'torch' not in sys.modules\n"
+    assert not process(source, folder, program=program).communicate(timeout=60)[1]
 
 
 def test_processes_that_come_at_once_do_no_harm(source, folder):

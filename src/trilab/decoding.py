@@ -1,4 +1,4 @@
-"""A text file's bytes → its characters: encoding, byte order mark, line ends, composed form; what is odd about them."""
+"""A file's bytes → its text in UTF-8: encoding, byte order mark, line ends, composed form; what is odd about it."""
 
 import codecs
 import difflib
@@ -11,6 +11,7 @@ from itertools import chain
 
 from trilab.errors import BadInput
 from trilab.sources import PIECE, Source, as_given, is_compressed, pieces
+from trilab.utf8 import Utf8, encoded, valid
 
 # Byte order marks and the codec of what follows. UTF-32 comes before UTF-16, whose little-endian mark is the beginning
 # of UTF-32's.
@@ -22,6 +23,7 @@ MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
 )
 LONGEST_MARK = 4
+LONGEST_CHARACTER = 4  # bytes in UTF-8
 
 # What a file that is not UTF-8 may be instead, the likelier first: where it has NUL, where most of its bytes are ASCII,
 # and elsewhere.
@@ -89,8 +91,8 @@ def joined(
     keep: bool,
     separator: str,
     tell: Callable[[int], None],
-) -> Iterator[str]:
-    """The text of several files, one after the other.
+) -> Iterator[Utf8]:
+    """The text of several files, one after the other, in UTF-8 whatever they are written in.
 
     Args:
         sources: the files.
@@ -100,17 +102,18 @@ def joined(
         separator: stands between two files.
         tell: is called with how many bytes of all files on the disk have been read.
     Returns:
-        Chunks, none empty, of at most about `PIECE` characters, that cut neither a character nor a CRLF.
+        Chunks, none empty, of what about `PIECE` bytes were read for, that cut neither a character nor a CRLF.
     Raises:
-        BadInput: a file that cannot be read or unpacked, or that is not of its encoding.
+        BadInput: a file that cannot be read or unpacked, that is not of its encoding, or that holds half a surrogate
+            pair, as a separator may, too.
     """
-    before, begun = 0, False
+    before, begun, between = 0, False, encoded(separator, "data.separator")
     for source in sources:
         found.files += 1
         empty = True
         for chunk in line_ends(characters(source, found, encoding, _counting_from(before, tell)), found, keep=keep):
-            if empty and begun and separator:
-                yield separator
+            if empty and begun and between:
+                yield between
             empty, begun = False, True
             yield chunk
         found.empty_files += empty
@@ -119,8 +122,8 @@ def joined(
 
 def characters(
     source: Source, found: Findings, encoding: str | None, tell: Callable[[int], None] = lambda done: None
-) -> Iterator[str]:
-    """The characters of one file, without its byte order mark; arguments and errors as for `joined`."""
+) -> Iterator[Utf8]:
+    """The text of one file, without its byte order mark; arguments and errors as for `joined`."""
     parts = pieces(source, tell)
     first = _beginning(parts)
     mark, codec = _marked(first, encoding)
@@ -132,12 +135,13 @@ def characters(
             f"{source.given} does not begin with a byte order mark, and {as_given(source.encoding_key, str(encoding))} "
             f"does not tell the order of its bytes. Give {as_given(source.encoding_key, f'{codec}-le')} or {codec}-be."
         )
-    decoder = codecs.getincrementaldecoder(codec)()
+    origin = source.given
+    decoder: _Utf8Decoder | _OtherDecoder = _Utf8Decoder() if codec == "utf-8" else _OtherDecoder(codec, origin)
     offset = len(mark)
     for piece in chain((first[offset:],), parts, (None,)):
         held = 0
         try:
-            held = len(decoder.getstate()[0])  # bytes of a character that is not yet whole
+            held = decoder.held
             text = decoder.decode(piece or b"", final=piece is None)
         except UnicodeDecodeError as error:
             wrong = error.object[error.start : error.end]
@@ -151,6 +155,46 @@ def characters(
         offset += len(piece or b"")
         if text:
             yield text
+
+
+class _Utf8Decoder:
+    """UTF-8 → the same, of which nothing is decoded; errors are those of Python's own decoder."""
+
+    def __init__(self) -> None:
+        self._left = b""
+
+    @property
+    def held(self) -> int:
+        """Bytes of a character that is not yet whole."""
+        return len(self._left)
+
+    def decode(self, piece: bytes, *, final: bool) -> Utf8:
+        content = self._left + piece
+        whole = valid(content)
+        left = len(content) - whole
+        if left >= LONGEST_CHARACTER or (left and final):
+            codecs.utf_8_decode(content, "strict", True)  # raises, and says what is wrong
+        self._left = content[whole:]
+        return Utf8(content[:whole])
+
+
+class _OtherDecoder:
+    """Any encoding → UTF-8."""
+
+    def __init__(self, codec: str, origin: str) -> None:
+        self._decoder = codecs.getincrementaldecoder(codec)()
+        self._origin = origin
+        self._characters = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of a character that is not yet whole."""
+        return len(self._decoder.getstate()[0])
+
+    def decode(self, piece: bytes, *, final: bool) -> Utf8:
+        text = self._decoder.decode(piece, final=final)
+        before, self._characters = self._characters, self._characters + len(text)
+        return encoded(text, self._origin, before)
 
 
 def _marked(begin: bytes, encoding: str | None) -> tuple[bytes, str]:
@@ -171,42 +215,42 @@ def _beginning(parts: Iterator[bytes]) -> bytes:
     return bytes(begin)
 
 
-def line_ends(chunks: Iterable[str], found: Findings, *, keep: bool) -> Iterator[str]:
+def line_ends(chunks: Iterable[Utf8], found: Findings, *, keep: bool) -> Iterator[Utf8]:
     """CRLF and CR become LF, or are only counted; no CRLF is cut."""
-    held = ""
+    held = b""
     for chunk in chunks:
         text = held + chunk
-        held = "\r" if text.endswith("\r") else ""
-        text = text.removesuffix("\r")
-        if "\r" in text:
-            pairs = text.count("\r\n")
+        held = b"\r" if text.endswith(b"\r") else b""
+        text = text.removesuffix(b"\r")
+        if b"\r" in text:
+            pairs = text.count(b"\r\n")
             found.crlf += pairs
-            found.cr += text.count("\r") - pairs
+            found.cr += text.count(b"\r") - pairs
             if not keep:
-                text = text.replace("\r\n", "\n").replace("\r", "\n")
+                text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if text:
-            yield text
+            yield Utf8(text)
     if held:
         found.cr += 1
-        yield held if keep else "\n"
+        yield Utf8(held if keep else b"\n")
 
 
-def gathered(chunks: Iterable[str]) -> Iterator[str]:
+def gathered(chunks: Iterable[Utf8]) -> Iterator[Utf8]:
     """The same text in fewer chunks, where it comes in small ones: each costs some time by itself."""
-    parts: list[str] = []
+    parts: list[Utf8] = []
     size = 0
     for chunk in chunks:
         parts.append(chunk)
         size += len(chunk)
         if size >= PIECE // 2:
-            yield "".join(parts)
+            yield Utf8(b"".join(parts))
             parts.clear()
             size = 0
     if parts:
-        yield "".join(parts)
+        yield Utf8(b"".join(parts))
 
 
-def composed(chunks: Iterable[str]) -> Iterator[str]:
+def composed(chunks: Iterable[Utf8]) -> Iterator[Utf8]:
     """Unicode's normal form C of a text: what can be written as one character is, however it is cut into chunks.
 
     Raises:
@@ -214,7 +258,7 @@ def composed(chunks: Iterable[str]) -> Iterator[str]:
     """
     held = ""
     for chunk in chunks:
-        text = held + chunk
+        text = held + chunk.decode()
         cut = next((place for place in range(len(text) - 1, -1, -1) if _begins_anew(text[place])), 0)
         held = text[cut:]
         if len(held) > PIECE:
@@ -223,9 +267,9 @@ def composed(chunks: Iterable[str]) -> Iterator[str]:
                 "text that anybody reads. Leave data.normalise out."
             )
         if cut:
-            yield unicodedata.normalize("NFC", text[:cut])
+            yield Utf8(unicodedata.normalize("NFC", text[:cut]).encode())
     if held:
-        yield unicodedata.normalize("NFC", held)
+        yield Utf8(unicodedata.normalize("NFC", held).encode())
 
 
 def _begins_anew(character: str) -> bool:
@@ -341,19 +385,19 @@ class _Before:
         self.beyond_ascii = 0
         """How many characters that are not ASCII."""
         ends = sum(
-            text.count("\n") for text in line_ends(self._text(source, codec, mark, offset), Findings(), keep=False)
+            text.count(b"\n") for text in line_ends(self._text(source, codec, mark, offset), Findings(), keep=False)
         )
         self.line = 1 + ends
         """The line that the character is in; the first is 1."""
 
-    def _text(self, source: Source, codec: str, mark: bytes, offset: int) -> Iterator[str]:
+    def _text(self, source: Source, codec: str, mark: bytes, offset: int) -> Iterator[Utf8]:
         decoder = codecs.getincrementaldecoder(codec)()
         begins = 0
         for piece in pieces(source):
             text = decoder.decode(piece[: offset - begins] if begins else piece[len(mark) : offset])
             if not text.isascii():
                 self.beyond_ascii += len(text) - len(text.encode("ascii", "ignore"))
-            yield text
+            yield Utf8(text.encode("utf-8", "surrogatepass"))  # only its line ends are counted
             begins += len(piece)
             if begins >= offset:
                 return

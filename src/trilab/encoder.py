@@ -9,11 +9,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from trilab.errors import BadInput
+from trilab.utf8 import Numbers, Utf8
 from trilab.vocabulary import Vocabulary, id_dtype
-
-UNKNOWN = -1
-UNKNOWN_BYTE = 0xFF  # the same in a table of bytes
 
 
 class Encoder:
@@ -30,9 +27,7 @@ class Encoder:
         self.controls: dict[str, int] = {}
         """How often each control character has come, but tabs and line ends."""
         self._sha256 = hashlib.sha256()
-        self._numbers = np.full(256, UNKNOWN, dtype=np.int32)  # of each code point, up to the highest that has come
-        self._points: list[int] = []  # the code point of each number
-        self._table = bytes([UNKNOWN_BYTE]) * 256  # of the numbers of ASCII characters, for bytes.translate
+        self._numbers = Numbers()
         self._held: list[NDArray[np.integer]] = []
         self._file: IO[bytes] | None = None
         self._written: list[tuple[int, np.dtype[np.integer]]] = []  # of each chunk: how many numbers, of which type
@@ -45,27 +40,23 @@ class Encoder:
     @property
     def vocabulary(self) -> Vocabulary:
         """The distinct characters."""
-        return Vocabulary("".join(map(chr, sorted(self._points))))
+        return Vocabulary("".join(map(chr, np.sort(self._numbers.points).tolist())))
 
-    def add(self, chunk: str) -> None:
+    def add(self, chunk: Utf8) -> None:
         """Take the next characters.
 
         Raises:
-            BadInput: half of a surrogate pair among them, which some encodings can hold and no UTF-8 text can.
             OSError: the file cannot be written.
         """
-        try:
-            content = chunk.encode()
-        except UnicodeEncodeError as error:
-            raise BadInput(
-                f"The text has half of a surrogate pair, U+{ord(chunk[error.start]):04X}, at character "
-                f"{self.characters + error.start:,}: that is no character, and UTF-8 cannot hold it."
-            ) from None
-        self._sha256.update(content)
-        self.characters += len(chunk)
-        numbers = self._numbered(chunk, content)
+        self._sha256.update(chunk)
+        known = len(self._numbers.points)
+        numbers = self._numbers.of(chunk)
+        self.characters += len(numbers)
+        for character in map(chr, self._numbers.points[known:].tolist()):
+            if unicodedata.category(character) == "Cc" and character not in "\t\n\r":
+                self.controls[character] = 0
         for control in self.controls:
-            self.controls[control] += int(np.count_nonzero(numbers == self._numbers[ord(control)]))
+            self.controls[control] += int(np.count_nonzero(numbers == self._numbers[control]))
         self._keep(numbers)
 
     def spill(self, file: IO[bytes]) -> None:
@@ -77,12 +68,10 @@ class Encoder:
             OSError: it cannot be written.
         """
         ids, held = self._ids(), self._held
-        self._points.sort()  # now the numbers are ids: if no other character comes, there is nothing to settle
-        self._numbers[self._points] = np.arange(len(self._points))
-        self._table = _table(self._numbers)
+        self._numbers.sort()  # now they are ids: if no other character comes, there is nothing to settle
         self._held, self._file = [], file
         for numbers in held:
-            self._keep(ids[numbers])
+            self._keep(_exchanged(numbers, ids))
 
     def ids(self) -> NDArray[np.integer]:
         """(n,) the token ids of a text that is in memory, in the vocabulary's dtype."""
@@ -90,7 +79,7 @@ class Encoder:
         result = np.empty(self.characters, dtype=ids.dtype)
         begins = 0
         for numbers in self._held:
-            np.take(ids, numbers, out=result[begins : begins + len(numbers)], mode="clip")
+            result[begins : begins + len(numbers)] = _exchanged(numbers, ids)
             begins += len(numbers)
         return result
 
@@ -113,12 +102,8 @@ class Encoder:
         for count, dtype in reversed(self._written):
             left -= count
             read_from -= count * dtype.itemsize
-            numbers = os.pread(file, count * dtype.itemsize, read_from)
-            settled = memoryview(
-                numbers.translate(ids.tobytes().ljust(256))
-                if ids.dtype == np.uint8
-                else ids[np.frombuffer(numbers, dtype)].tobytes()
-            )
+            numbers = np.frombuffer(os.pread(file, count * dtype.itemsize, read_from), dtype)
+            settled = memoryview(_exchanged(numbers, ids).tobytes())
             done = 0
             while done < len(settled):
                 done += os.pwrite(file, settled[done:], left * ids.itemsize + done)
@@ -126,8 +111,9 @@ class Encoder:
 
     def _ids(self) -> NDArray[np.integer]:
         """(V,) the token id of each number."""
-        ids = np.empty(len(self._points), dtype=id_dtype(len(self._points)))
-        ids[np.argsort(self._points)] = np.arange(len(ids))
+        points = self._numbers.points
+        ids = np.empty(len(points), dtype=id_dtype(len(points)))
+        ids[np.argsort(points)] = np.arange(len(ids))
         return ids
 
     def _keep(self, numbers: NDArray[np.integer]) -> None:
@@ -137,39 +123,9 @@ class Encoder:
             self._file.write(numbers.data)
             self._written.append((len(numbers), numbers.dtype))
 
-    def _numbered(self, chunk: str, content: bytes) -> NDArray[np.integer]:
-        """The number of each character."""
-        if len(content) == len(chunk):  # ASCII
-            if UNKNOWN_BYTE in (numbers := content.translate(self._table)):
-                self._meet(np.frombuffer(content, dtype=np.uint8))
-                numbers = content.translate(self._table)
-            if UNKNOWN_BYTE not in numbers:
-                ascii_numbers: NDArray[np.integer] = np.frombuffer(numbers, dtype=np.uint8)
-                return ascii_numbers
-        points = np.frombuffer(chunk.encode("utf-16-le"), dtype="<u2")
-        if len(points) > len(chunk):  # surrogate pairs
-            points = np.frombuffer(chunk.encode("utf-32-le"), dtype="<u4")
-        if (more := int(points.max()) + 1 - len(self._numbers)) > 0:
-            self._numbers = np.concatenate([self._numbers, np.full(more, UNKNOWN, dtype=np.int32)])
-        found = np.take(self._numbers, points, mode="clip")  # all are within; clip looks at each only once
-        if found.min() == UNKNOWN:
-            self._meet(points[found == UNKNOWN])
-            found = np.take(self._numbers, points, mode="clip")
-        return found.astype(id_dtype(len(self._points)), copy=False)
 
-    def _meet(self, points: NDArray[np.unsignedinteger]) -> None:
-        """Give the next numbers to the code points that have none, in their order."""
-        come = np.flatnonzero(np.bincount(points))
-        new = come[self._numbers[come] == UNKNOWN]
-        self._numbers[new] = np.arange(len(self._points), len(self._points) + len(new))
-        self._points += new.tolist()
-        self._table = _table(self._numbers)
-        for character in map(chr, new.tolist()):
-            if unicodedata.category(character) == "Cc" and character not in "\t\n\r":
-                self.controls[character] = 0
-
-
-def _table(numbers: NDArray[np.int32]) -> bytes:
-    """For bytes.translate: the numbers of ASCII characters, those that a byte has room for."""
-    known = numbers[:256]
-    return np.where((known < UNKNOWN_BYTE) & (known != UNKNOWN), known, UNKNOWN_BYTE).astype(np.uint8).tobytes()
+def _exchanged(numbers: NDArray[np.integer], ids: NDArray[np.integer]) -> NDArray[np.integer]:
+    """ids[numbers], for bytes by what Python does for them, which is quicker."""
+    if ids.dtype == np.uint8:
+        return np.frombuffer(numbers.tobytes().translate(ids.tobytes().ljust(256)), dtype=np.uint8)
+    return np.take(ids, numbers, mode="clip")  # all are within; clip looks at each only once

@@ -60,7 +60,7 @@ def text_of(sources: list[Source], trained: Trained, encoding: str | None) -> st
     """
     keep, between = _knows_cr(trained), separator(str(trained.config.data.source.get("separator", "\n")))
     text = Text(sources, encoding, keep, _is_normalised(trained), between if keep else lf(between))
-    return "".join(text.chunks(Findings()))
+    return b"".join(text.chunks(Findings())).decode()
 
 
 def known_text(text: str, trained: Trained, *, origin: str, skip: bool) -> KnownText:

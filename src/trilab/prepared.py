@@ -28,6 +28,7 @@ from trilab.decoding import Findings, composed, gathered, joined
 from trilab.encoder import Encoder
 from trilab.errors import BadInput
 from trilab.sources import Source
+from trilab.utf8 import Utf8
 from trilab.vocabulary import Vocabulary
 
 IN_MEMORY = 16_000_000  # characters; a text up to this size is read in less than a second, and no file is made
@@ -48,8 +49,8 @@ class Text:
     nfc: bool
     separator: str
 
-    def chunks(self, found: Findings, tell: Callable[[int], None] = lambda done: None) -> Iterator[str]:
-        """The characters, as `trilab.decoding.joined` gives them."""
+    def chunks(self, found: Findings, tell: Callable[[int], None] = lambda done: None) -> Iterator[Utf8]:
+        """The text, as `trilab.decoding.joined` gives them."""
         text = joined(self.sources, found, encoding=self.encoding, keep=self.keep, separator=self.separator, tell=tell)
         return gathered(composed(text) if self.nfc else text)
 

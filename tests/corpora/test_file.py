@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from trilab import decoding, sources
 from trilab.corpora import file
@@ -32,6 +34,12 @@ def written(tmp_path):
         return str(path)
 
     return write
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    """Let texts come in pieces of so many bytes, after a first one that is long enough to tell a mark."""
+    monkeypatch.setattr(sources, "PIECE", piece)
+    monkeypatch.setattr(decoding, "PIECE", 8)
 
 
 def message(path: str, **settings: Any) -> str:
@@ -109,6 +117,30 @@ def test_a_wrong_byte_at_the_very_end_is_no_less_wrong(written, byte):
 
 def test_a_character_that_is_cut_off_is_named_whole(written):
     assert "bytes 0xF0 0x9F 0x99 at offset 2 " in message(written(b"ab" + "🙂".encode()[:3]))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text("aé漢🙂\n", max_size=9), st.binary(min_size=1, max_size=6), st.text("aé漢🙂\n"), st.integers(1, 9))
+def test_any_wrong_bytes_are_named_as_python_names_them_wherever_a_text_is_cut(written, before, wrong, after, piece):
+    content = b"words " + before.encode() + wrong.translate(None, bytes(range(128))) + after.encode()
+    path, error = written(content), undecodable(content)
+    with pytest.MonkeyPatch.context() as patched:
+        cut(patched, piece)
+        if error is not None:
+            named = " ".join(f"0x{byte:02X}" for byte in content[error.start : error.end])
+            line = 1 + content.count(b"\n", 0, error.start)
+            assert f"{named} at offset {error.start:,} (line {line}) cannot be read ({error.reason})" in message(path)
+        else:
+            assert file.read(path).text == content.decode()
+
+
+def undecodable(content: bytes) -> UnicodeDecodeError | None:
+    """What Python says of bytes that are no UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return error
+    return None
 
 
 def test_only_encodings_that_can_read_the_file_are_offered(written):
@@ -261,7 +293,7 @@ def test_a_file_without_the_right_to_read_it_is_refused(written):
     ],
 )
 def test_any_encoding_of_pythons_is_read_when_it_is_named(written, monkeypatch, encoding, text):
-    monkeypatch.setattr(sources, "PIECE", 3)  # so that characters and shifts are cut
+    cut(monkeypatch, 3)  # characters and shifts are cut
     assert file.read(written((text * 5).encode(encoding)), encoding=encoding).text == text * 5
 
 
@@ -284,7 +316,7 @@ def test_utf8_is_offered_where_another_encoding_was_named(written):
 
 
 def test_a_wrong_byte_past_many_pieces_is_named_by_its_place_in_the_file(written, monkeypatch):
-    monkeypatch.setattr(sources, "PIECE", 5)
+    cut(monkeypatch, 5)
     said = message(written("é\r\n".encode() * 100 + b"\xff"))
     assert "byte 0xFF at offset 400 (line 101)" in said
 
@@ -301,8 +333,16 @@ def test_an_unknown_encoding_is_refused_with_those_of_a_like_name(written, name,
     assert meant in message(written(b"abc"), encoding=name).partition("Did you mean")[2]
 
 
-def test_half_a_surrogate_pair_is_refused_as_no_text(written):
-    assert "U+D83D, at character 1" in message(written(b"a+2D0-b"), encoding="utf-7")
+def test_half_a_surrogate_pair_is_refused_as_no_text(written, monkeypatch):
+    path = written(b"many words +2D0-")
+    said = f"data.path={path} has half of a surrogate pair, U+D83D, at character 11: "
+    assert said in message(path, encoding="utf-7")
+    cut(monkeypatch, 1)
+    assert said in message(path, encoding="utf-7")
+
+
+def test_half_a_surrogate_pair_between_files_is_refused_as_no_text(library):
+    assert "data.separator has half of a surrogate pair, U+D83D" in message(str(library / "?.txt"), separator="\ud83d")
 
 
 # Line ends, composed forms, control characters
@@ -321,7 +361,7 @@ def test_line_ends_are_counted_before_they_become_one(written):
 @pytest.mark.parametrize("normalise", [None, "nfc"])
 def test_it_makes_no_difference_where_a_text_is_cut_into_pieces(written, monkeypatch, piece, normalise):
     text = "a\r\n\r\r\nE\u0301e\u0323\u0302\u1112\u1161\u11ab🙂\u0915\u093c\r\n\r" * 3
-    monkeypatch.setattr(sources, "PIECE", piece)
+    cut(monkeypatch, piece)
     whole = text.replace("\r\n", "\n").replace("\r", "\n")
     assert file.read(written(text.encode()), normalise=normalise).text == (
         unicodedata.normalize("NFC", whole) if normalise else whole

@@ -1,5 +1,6 @@
 """Kernels are compiled once and kept; where that cannot be, for one process, or not at all, and nothing breaks."""
 
+import ctypes
 import logging
 import os
 import shutil
@@ -22,18 +23,20 @@ LOADS = """
 import sys
 from pathlib import Path
 from trilab.ops import native
-native.SOURCES = [Path(sys.argv[1])]
-raise SystemExit(native.library() is None)
+raise SystemExit(native.library((Path(sys.argv[1]),), "It goes without") is None)
 """
 
 
-@pytest.fixture(autouse=True)
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of the kernels one that is compiled in a moment."""
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """What is compiled in a moment."""
     path = tmp_path / "source.c"
     path.write_text("int answer(void) { return 42; }\n")
-    monkeypatch.setattr(native, "SOURCES", [path])
     return path
+
+
+def library(*sources: Path) -> ctypes.CDLL | None:
+    return native.library(sources, "It goes without")
 
 
 @pytest.fixture(autouse=True)
@@ -64,26 +67,28 @@ def compiler(folder: Path, script: str) -> str:
 
 
 @needs_compiler
-def test_what_was_compiled_once_is_loaded_from_then_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native.library() is not None
+def test_what_was_compiled_once_is_loaded_from_then_on(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert library(source) is not None
     (name,) = kept(cache)
     assert name.endswith(".so")
     native.library.cache_clear()
-    monkeypatch.setattr(native, "_compile", lambda compiler, target: pytest.fail("compiled again"))
-    assert native.library() is not None
+    monkeypatch.setattr(native, "_compile", lambda source, compiler, target: pytest.fail("compiled again"))
+    assert library(source) is not None
 
 
 @needs_compiler
 def test_other_sources_or_another_compiler_are_other_kernels(
     cache: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert native.library() is not None
+    assert library(source) is not None
     native.library.cache_clear()
     monkeypatch.setenv("CC", compiler(tmp_path, 'exec cc "$@"'))
-    assert native.library() is not None
+    assert library(source) is not None
     native.library.cache_clear()
     source.write_text("int answer(void) { return 43; }\n")
-    kernels = native.library()
+    kernels = library(source)
     assert kernels is not None
     assert kernels.answer() == 43
     assert len(kept(cache)) == 3
@@ -95,18 +100,18 @@ def test_a_file_that_cannot_be_loaded_is_made_anew(cache: Path, source: Path) ->
     (name,) = kept(cache)
     whole = (cache / name).read_bytes()
     (cache / name).write_bytes(whole[:100])
-    assert native.library() is not None
+    assert library(source) is not None
     assert kept(cache) == [name]
     assert (cache / name).stat().st_size == len(whole)
 
 
 @needs_compiler
 def test_where_nothing_can_be_kept_it_is_compiled_for_one_process(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.parent.write_text("a file where a folder should be")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert native.library() is not None
+    assert library(source) is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "source.c"]
 
 
@@ -124,15 +129,16 @@ def test_without_a_compiler_that_works_one_line_says_so_and_nothing_is_left(
     said: str,
     tmp_path: Path,
     cache: Path,
+    source: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("CC", "nowhere" if script is None else compiler(tmp_path, script))
     with caplog.at_level(logging.INFO, "trilab"):
-        assert native.library() is None
-        assert native.library() is None
+        assert library(source) is None
+        assert library(source) is None
     (message,) = caplog.messages
-    assert message.startswith("Running sums and recurrences go by torch's own operations, which are slower: ")
+    assert message.startswith("It goes without: ")
     assert said in message
     assert not [name for name in kept(cache) if name.endswith(".partial")]
 
@@ -157,4 +163,16 @@ def test_a_compilation_that_is_killed_leaves_nothing_that_would_be_loaded(
     process.wait()
     assert not [name for name in kept(cache) if name.endswith(".so")]
     monkeypatch.delenv("CC")
-    assert native.library() is not None
+    assert library(source) is not None
+
+
+@needs_compiler
+def test_what_killed_compilations_left_is_removed_once_none_can_be_at_work_on_it(cache: Path, source: Path) -> None:
+    cache.mkdir(parents=True)
+    names = (".source-0-a.partial", ".source-0-b.partial", ".another-0-a.partial", "own.partial")
+    for name in names:
+        (cache / name).write_text("half")
+        if name != names[1]:
+            os.utime(cache / name, (time.time() - native.ABANDONED - 60,) * 2)
+    assert library(source) is not None
+    assert [name for name in names if (cache / name).exists()] == list(names[1:])

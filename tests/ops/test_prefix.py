@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from trilab.ops import cpu, prefix
-from trilab.ops.native import library
 from trilab.ops.prefix import prefix_loop, prefix_mean, prefix_sum, registered_prefix
+from trilab.ops.recurrence import library
 
 needs_kernels = pytest.mark.skipif(library() is None, reason="there is no C compiler here")
 HALVES = [torch.bfloat16, torch.float16]

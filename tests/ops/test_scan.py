@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from trilab.ops import cpu, paths, scan
-from trilab.ops.native import library
+from trilab.ops.recurrence import library
 from trilab.ops.scan import registered_scan, registered_scan_backward, scan_loop
 
 needs_kernels = pytest.mark.skipif(library() is None, reason="there is no C compiler here")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trilab.ops.native import library
+from trilab.ops.recurrence import library
 
 NUMBERS_A_THREAD = 2**16  # of x; for fewer, starting a thread costs more than it saves
 

@@ -1,4 +1,4 @@
-"""recurrence.c, compiled at first use by the system's C compiler, kept, and loaded."""
+"""C code, compiled at first use by the system's C compiler, kept, and loaded."""
 
 import ctypes
 import hashlib
@@ -9,13 +9,17 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-SOURCES = [Path(__file__).with_name(name) for name in ("recurrence.c", "prefix_of.h", "scan_of.h")]
 # no contraction, no processor of its own: the same bits everywhere, and memory is what the kernels wait for anyhow
 FLAGS = ("-O2", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
-PATIENCE = 60  # seconds for a compilation of one
+PATIENCE = 60  # seconds for a compilation
+PARTIAL = ".partial"
+ABANDONED = 3600  # seconds: a compilation that began longer ago was killed
 
 log = logging.getLogger("trilab")
 
@@ -25,21 +29,25 @@ class CannotCompile(Exception):
 
 
 @cache
-def library() -> ctypes.CDLL | None:
-    """The compiled kernels, or None where there is no way to have them, which the log then tells once.
+def library(sources: tuple[Path, ...], otherwise: str) -> ctypes.CDLL | None:
+    """C code, compiled; None where there is no way to have that, which the log then tells once.
 
-    They are kept below $XDG_CACHE_HOME, or ~/.cache, under a name made of all that they depend on. Where that cannot be
-    written they are compiled for this process alone.
+    It is kept below $XDG_CACHE_HOME, or ~/.cache, under a name made of all that it depends on. Where that cannot be
+    written it is compiled for this process alone.
+
+    Args:
+        sources: the file that is compiled, and then those that it includes.
+        otherwise: what the log says of doing without: "Sums go by torch's own operations, which are slower".
     """
     try:
         compiler = _compiler()
         try:
-            return _built(compiler, _kept_in())
+            return _built(sources, compiler, _kept_in())
         except OSError:
             with tempfile.TemporaryDirectory(prefix="trilab-", ignore_cleanup_errors=True) as folder:
-                return _built(compiler, Path(folder))  # what is loaded stays after its file is gone
+                return _built(sources, compiler, Path(folder))  # what is loaded stays after its file is gone
     except (CannotCompile, OSError) as error:
-        log.info("Running sums and recurrences go by torch's own operations, which are slower: %s", error)
+        log.info("%s: %s", otherwise, error)
         return None
 
 
@@ -60,24 +68,26 @@ def _kept_in() -> Path:
     return Path(base) / "trilab"
 
 
-def _built(compiler: list[str], folder: Path) -> ctypes.CDLL:
+def _built(sources: tuple[Path, ...], compiler: list[str], folder: Path) -> ctypes.CDLL:
     """Loaded from this folder, after compiling it there if it is not yet, or not whole.
 
     Raises:
         OSError: the folder takes no file, or nothing can be loaded from it.
         CannotCompile: the compiler fails.
     """
-    target = folder / f"recurrence-{_key(compiler)}.so"
+    name = sources[0].stem
+    target = folder / f"{name}-{_key(sources, compiler)}.so"
     if target.exists():
         try:
             return ctypes.CDLL(str(target))
         except OSError:  # cut short, or made where other libraries are
             pass
     folder.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{target.stem}-", suffix=".partial")
+    _remove_abandoned(folder.glob(f".{name}-*{PARTIAL}"))
+    handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{target.stem}-", suffix=PARTIAL)
     os.close(handle)
     try:
-        _compile(compiler, partial)
+        _compile(sources[0], compiler, partial)
         Path(partial).chmod(0o755)
         Path(partial).replace(target)  # whole or not at all, whoever else compiles it at the same time
     finally:
@@ -85,8 +95,15 @@ def _built(compiler: list[str], folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(target))
 
 
-def _compile(compiler: list[str], target: str) -> None:
-    command = [*compiler, *FLAGS, str(SOURCES[0]), "-o", target]
+def _remove_abandoned(partials: Iterable[Path]) -> None:
+    for partial in partials:
+        with suppress(OSError):  # of somebody else, or gone by now
+            if time.time() - partial.stat().st_mtime > ABANDONED:
+                partial.unlink()
+
+
+def _compile(source: Path, compiler: list[str], target: str) -> None:
+    command = [*compiler, *FLAGS, str(source), "-o", target]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=PATIENCE
@@ -98,10 +115,10 @@ def _compile(compiler: list[str], target: str) -> None:
         raise CannotCompile(f"{compiler[0]} fails: {said}")
 
 
-def _key(compiler: list[str]) -> str:
+def _key(sources: tuple[Path, ...], compiler: list[str]) -> str:
     """Of the sources, the compiler, how it is called, and the kind of system. No process is started for it."""
     program = Path(compiler[0]).resolve()
     facts = program.stat()
     system = (platform.system(), platform.machine(), *platform.libc_ver())
     told = repr((str(program), facts.st_size, facts.st_mtime_ns, compiler[1:], FLAGS, system))
-    return hashlib.sha256(b"\0".join([told.encode(), *(path.read_bytes() for path in SOURCES)])).hexdigest()[:16]
+    return hashlib.sha256(b"\0".join([told.encode(), *(path.read_bytes() for path in sources)])).hexdigest()[:16]

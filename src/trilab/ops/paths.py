@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from trilab.ops.native import library
+from trilab.ops.recurrence import library
 
 TRITON = find_spec("triton") is not None
 

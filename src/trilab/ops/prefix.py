@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from trilab.ops import cpu
-from trilab.ops.native import library
 from trilab.ops.paths import at_once, has_kernels
+from trilab.ops.recurrence import library
 
 
 def prefix_sum(x: Tensor) -> Tensor:

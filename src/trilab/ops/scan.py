@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from trilab.ops import cpu
-from trilab.ops.native import library
 from trilab.ops.paths import at_once, has_kernels
+from trilab.ops.recurrence import library
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
