@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from trilab.checkpoint import load
-from trilab.sampling import Sampling
+from trilab.generation.sampling import Sampling
+from trilab.generation.writing import write
 from trilab.trained import load_trained
-from trilab.writing import write
 
 from .conftest import Outcome
 

@@ -23,7 +23,7 @@ from trilab.agg.softmax import SoftmaxMean
 from trilab.agg.table import LearnedTable
 from trilab.agg.window import WindowMean
 from trilab.corpora import tiny_shakespeare
-from trilab.generate import generate
+from trilab.generation.generate import generate
 from trilab.loss import mean_nats, summed_nats
 from trilab.model import LanguageModel
 from trilab.optim import Optim, adamw

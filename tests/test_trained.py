@@ -238,7 +238,7 @@ def test_commands_refuse_such_files_with_one_line_and_exit_code_2(
 
 def test_text_is_written_without_the_seconds_that_importing_lightning_takes() -> None:
     code = (
-        "import sys, trilab.generate_command, trilab.trained\n"
+        "import sys, trilab.generation.generate_command, trilab.trained\n"
         "print(*{'lightning', 'torchmetrics', 'wandb'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

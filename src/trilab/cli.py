@@ -319,8 +319,8 @@ def _dashboard(arguments: argparse.Namespace) -> None:
 
 
 def _generate(arguments: argparse.Namespace) -> None:
-    from trilab.generate_command import show_losses, write_texts
-    from trilab.sampling import Sampling
+    from trilab.generation.generate_command import show_losses, write_texts
+    from trilab.generation.sampling import Sampling
 
     skip_unknown = arguments.unknown == "skip"
     if arguments.encoding is not None and arguments.loss is None and arguments.prompt_file is None:
@@ -365,7 +365,7 @@ def _data(arguments: argparse.Namespace) -> None:
     from trilab.data_command import inspect, show, useful_share
     from trilab.folder import speak
     from trilab.override import override
-    from trilab.standard_input import keep
+    from trilab.reading.standard_input import keep
 
     if not arguments.json:
         speak(sys.stderr)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilab.config import bind
-from trilab.decoding import Findings
 from trilab.errors import BadInput
+from trilab.findings import Findings
 from trilab.vocabulary import Vocabulary
 
 

@@ -27,7 +27,7 @@ from trilab.errors import BadInput
 from trilab.folder import RunFailed, attend, speak
 from trilab.help import help_text, keys_in_words
 from trilab.lock import Held
-from trilab.standard_input import in_its_place
+from trilab.reading.standard_input import in_its_place
 from trilab.stopping import Stopped
 
 log = logging.getLogger("trilab")

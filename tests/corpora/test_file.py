@@ -17,9 +17,9 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trilab import decoding, sources
 from trilab.corpora import file
 from trilab.errors import BadInput
+from trilab.reading import decoding, sources
 
 PLAIN = "abcdefghij\n" * 2_000
 MANY_SCRIPTS = "naïve 漢字 🙂 👨‍👩‍👧 e\u0301\n" * 500
@@ -477,12 +477,12 @@ def test_two_stars_over_and_over_are_as_quick_as_once(tmp_path, monkeypatch, pat
     looked_into = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda *place: looked_into.append(place) or scandir(*place))
-    for given in (once, f"{tmp_path}/{once}"):
-        assert file.read(given).text == "text"
+    for path in (once, f"{tmp_path}/{once}"):
+        assert file.read(path).text == "text"
     needed = len(looked_into)
     assert needed
-    for given in (pattern, f"{tmp_path}/{pattern}"):
-        assert file.read(given).text == "text"
+    for path in (pattern, f"{tmp_path}/{pattern}"):
+        assert file.read(path).text == "text"
     assert len(looked_into) == 2 * needed
 
 

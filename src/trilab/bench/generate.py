@@ -14,9 +14,9 @@ from trilab.bench.turns import take_turns
 from trilab.build import build_model
 from trilab.compose import composed, strategy_names
 from trilab.errors import BadInput
-from trilab.generate import draw, stream
+from trilab.generation.generate import draw, stream
+from trilab.generation.sampling import Sampling
 from trilab.model import LanguageModel
-from trilab.sampling import Sampling
 
 STREAMING, RECOMPUTING = "streaming", "recomputing the context"
 LATE, WHOLE = "a character at the end of the context", "a character, over the whole text"

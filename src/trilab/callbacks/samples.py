@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from trilab.callbacks.showing import Showing
-from trilab.generate import generate
+from trilab.generation.generate import generate
 from trilab.init import seed_of
 from trilab.learner import evaluating
 from trilab.loggers import log_texts

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from trilab.corpus import Corpus
-from trilab.decoding import check_encoding
 from trilab.errors import BadInput
-from trilab.prepared import Text, corpus_of
-from trilab.sources import find, shown
-from trilab.typed import lf
-from trilab.typed import separator as typed_separator
+from trilab.generation.typed import lf
+from trilab.generation.typed import separator as typed_separator
+from trilab.reading.decoding import check_encoding
+from trilab.reading.prepared import Text, corpus_of
+from trilab.reading.sources import find, shown
 
 log = logging.getLogger("trilab")
 

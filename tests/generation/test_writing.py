@@ -9,12 +9,12 @@ import torch
 from trilab.agg.none import Identity
 from trilab.agg.softmax import SoftmaxMean
 from trilab.errors import BadInput
-from trilab.generate import generate
+from trilab.generation.generate import generate
+from trilab.generation.sampling import Sampling
+from trilab.generation.writing import until, write
 from trilab.init import seed_of
 from trilab.model import LanguageModel
-from trilab.sampling import Sampling
 from trilab.trained import Trained
-from trilab.writing import until, write
 
 from .test_known_text import knowing
 

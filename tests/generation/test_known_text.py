@@ -7,13 +7,13 @@ import pytest
 from trilab.agg.none import Identity
 from trilab.config import read
 from trilab.errors import BadInput
-from trilab.known_text import known_text, text_of
+from trilab.generation.known_text import known_text, text_of
 from trilab.model import LanguageModel
-from trilab.sources import find
+from trilab.reading.sources import find
 from trilab.trained import Trained
 from trilab.vocabulary import Vocabulary
 
-from .test_config import composed
+from ..test_config import composed
 
 
 def knowing(characters: str, *keys: str) -> Trained:

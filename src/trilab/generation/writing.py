@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from trilab.errors import BadInput
-from trilab.generate import AS_THE_MODEL_SAYS, stream
+from trilab.generation.generate import AS_THE_MODEL_SAYS, stream
+from trilab.generation.sampling import Sampling
 from trilab.init import seed_of
-from trilab.sampling import Sampling
 from trilab.trained import Trained
 
 

@@ -9,18 +9,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trilab.decoding import check_encoding
 from trilab.errors import BadInput
+from trilab.generation.sampling import Sampling
+from trilab.generation.typed import argument, without_last_line_end
 from trilab.imports import importing_torch
 from trilab.named_run import find_run
-from trilab.sampling import Sampling
-from trilab.sources import as_given, shown
-from trilab.standard_input import readable
+from trilab.reading.decoding import check_encoding
+from trilab.reading.sources import as_given, shown
+from trilab.reading.standard_input import readable
 from trilab.terminal import harmless
-from trilab.typed import argument, without_last_line_end
 
 if TYPE_CHECKING:  # torch takes seconds to load: what can be said without it is said before
-    from trilab.scoring import Loss, Score
+    from trilab.generation.scoring import Loss, Score
     from trilab.trained import Trained
 
 SHOWN = 60  # characters of a line in the table of losses
@@ -71,8 +71,8 @@ def write_texts(
         trained, given = _loaded_with_text(path, prompt_file, "--prompt-file", encoding, trust=trust)
         given = without_last_line_end(given)
 
-    from trilab.known_text import known_text
-    from trilab.writing import write
+    from trilab.generation.known_text import known_text
+    from trilab.generation.writing import write
 
     known = known_text(given, trained, origin=origin, skip=skip_unknown)
     if known.left_out:
@@ -122,8 +122,8 @@ def show_losses(
 
     from rich.console import Console
 
-    from trilab.known_text import known_text
-    from trilab.scoring import score
+    from trilab.generation.known_text import known_text
+    from trilab.generation.scoring import score
 
     known = known_text(text, trained, origin=as_given("--loss", shown(file)), skip=skip_unknown)
     scored = score(trained.model, known, console=Console(stderr=True))
@@ -193,7 +193,7 @@ def _loaded_with_text(
     with readable(file, option) as sources:
         trained = _loaded(path, trust=trust)
 
-        from trilab.known_text import text_of
+        from trilab.generation.known_text import text_of
 
         return trained, text_of(sources, trained, encoding)
 

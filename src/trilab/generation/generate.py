@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from trilab.errors import BadInput
+from trilab.generation.sampling import Sampling
 from trilab.model import LanguageModel, ModelState
-from trilab.sampling import Sampling
 
 AS_THE_MODEL_SAYS = Sampling()
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from trilab.agg.attention import SelfAttention
 from trilab.agg.none import Identity
 from trilab.errors import BadInput
-from trilab.known_text import known_text
+from trilab.generation.known_text import known_text
+from trilab.generation.scoring import score, text_nats
 from trilab.model import LanguageModel
-from trilab.scoring import score, text_nats
 from trilab.trained import Trained
 
 from .test_known_text import knowing

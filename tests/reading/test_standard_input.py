@@ -12,7 +12,7 @@ import pytest
 
 from trilab.corpora import file
 from trilab.errors import BadInput
-from trilab.standard_input import in_its_place, keep, readable
+from trilab.reading.standard_input import in_its_place, keep, readable
 
 TEXT = "naïve words\n" * 500
 

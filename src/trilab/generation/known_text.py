@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trilab.decoding import Findings
-from trilab.prepared import Text
-from trilab.sources import Source
+from trilab.findings import Findings
+from trilab.generation.typed import lf, separator
+from trilab.reading.prepared import Text
+from trilab.reading.sources import Source
 from trilab.trained import Trained
-from trilab.typed import lf, separator
 
 NAMED = 20  # characters left out that a message names
 

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from trilab.generate_command import AT_A_TIME, _same_in_every_locale, _show
+from trilab.generation.generate_command import AT_A_TIME, _same_in_every_locale, _show
 from trilab.launch import main as train_main
 
-from .conftest import QUICK, ROOT, Outcome, exit_code
+from ..conftest import QUICK, ROOT, Outcome, exit_code
 
 Command = Callable[..., Outcome]
 

@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 
-from trilab.typed import argument, lf, separator, without_last_line_end
+from trilab.generation.typed import argument, lf, separator, without_last_line_end
 
 PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 def test_arguments_are_the_same_in_a_locale_without_utf_8() -> None:
-    code = "import sys; from trilab.typed import argument; print(ascii(argument(sys.argv[1])), end='')"
+    code = "import sys; from trilab.generation.typed import argument; print(ascii(argument(sys.argv[1])), end='')"
     said = [
         subprocess.run(
             [sys.executable, "-c", code, word], env=os.environ | environment, capture_output=True, check=True

@@ -17,12 +17,12 @@ from trilab.agg.window import WindowMean
 from trilab.build import build_model
 from trilab.config import read
 from trilab.errors import BadInput
-from trilab.generate import draw, generate, stream
+from trilab.generation.generate import draw, generate, stream
+from trilab.generation.sampling import Sampling
 from trilab.model import LanguageModel, MakeAggregation, ModelState
-from trilab.sampling import Sampling
 
-from .conftest import STRATEGIES
-from .test_config import composed
+from ..conftest import STRATEGIES
+from ..test_config import composed
 
 V, T = 11, 8
 GREEDY = Sampling(temperature=0)

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 
-from trilab import decoding, prepared, sources
 from trilab.corpora import file
 from trilab.corpus import Corpus
 from trilab.datamodule import CharData
 from trilab.errors import BadInput
+from trilab.reading import decoding, prepared, sources
 
 TEXT = "naïve 漢字 🙂 words\n" * 400
 OTHER = "quite another text\r\n" * 500
@@ -306,7 +306,7 @@ def test_a_folder_that_cannot_be_made_is_refused_with_its_key(source, tmp_path):
 PROGRAM = """
 import logging, sys
 logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s")
-from trilab import decoding, prepared, sources
+from trilab.reading import decoding, prepared, sources
 from trilab.corpora import file
 prepared.IN_MEMORY, sources.PIECE, decoding.PIECE = 100, 1000, 1000
 print(file.read(sys.argv[1], prepared=sys.argv[2]).sha256)
@@ -355,7 +355,7 @@ def test_of_processes_that_come_for_a_text_just_written_one_prepares_it(source, 
 
 STOPPING = """
 import sys
-from trilab import decoding, encoder, prepared, sources
+from trilab.reading import decoding, encoder, prepared, sources
 class Stopping(encoder.Encoder):
     def settle(self, tell):
         print("here", flush=True)
@@ -386,7 +386,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-from trilab import decoding, prepared, sources
+from trilab.reading import decoding, prepared, sources
 from trilab.corpora import file
 from trilab.errors import BadInput
 prepared.IN_MEMORY, sources.PIECE, decoding.PIECE = 100, 1000, 1000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from trilab import utf8
 from trilab.errors import BadInput
+from trilab.reading import utf8
 
 TEXT = "naïve 漢字 🙂 Привет words, and more words in plain ASCII than a vector holds: 0123456789\n" * 3
 

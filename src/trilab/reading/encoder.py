@@ -9,7 +9,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from trilab.utf8 import Numbers, Utf8
+from trilab.reading.utf8 import Numbers, Utf8
 from trilab.vocabulary import Vocabulary, id_dtype
 
 

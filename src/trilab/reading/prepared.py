@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from trilab.atomic import PARTIAL, replacing
 from trilab.corpus import Corpus
-from trilab.decoding import Findings, composed, gathered, joined
-from trilab.encoder import Encoder
 from trilab.errors import BadInput
-from trilab.sources import Source
-from trilab.utf8 import Utf8
+from trilab.findings import Findings
+from trilab.reading.decoding import composed, gathered, joined
+from trilab.reading.encoder import Encoder
+from trilab.reading.sources import Source
+from trilab.reading.utf8 import Utf8
 from trilab.vocabulary import Vocabulary
 
 IN_MEMORY = 16_000_000  # characters; a text up to this size is read in less than a second, and no file is made
@@ -50,7 +51,7 @@ class Text:
     separator: str
 
     def chunks(self, found: Findings, tell: Callable[[int], None] = lambda done: None) -> Iterator[Utf8]:
-        """The text, as `trilab.decoding.joined` gives them."""
+        """The text, as `trilab.reading.decoding.joined` gives them."""
         text = joined(self.sources, found, encoding=self.encoding, keep=self.keep, separator=self.separator, tell=tell)
         return gathered(composed(text) if self.nfc else text)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from trilab.atomic import PARTIAL
 from trilab.errors import BadInput
 from trilab.override import override
-from trilab.sources import KEY, PIECE, Source, as_given, find, shown, unreadable
+from trilab.reading.sources import KEY, PIECE, Source, as_given, find, shown, unreadable
 
 STANDARD_INPUT = "-"
 NAMED = ("data.path=-", "data.path='-'", 'data.path="-"')

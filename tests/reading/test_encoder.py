@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from trilab import utf8
-from trilab.encoder import Encoder
+from trilab.reading import utf8
+from trilab.reading.encoder import Encoder
 from trilab.vocabulary import Vocabulary
 
 TEXTS = {

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from trilab.errors import BadInput
-from trilab.known_text import KnownText
+from trilab.generation.known_text import KnownText
 from trilab.loss import char_nats
 from trilab.model import LanguageModel
 from trilab.windows import gather

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from trilab.errors import BadInput
-from trilab.generate import draw
-from trilab.sampling import Sampling
+from trilab.generation.generate import draw
+from trilab.generation.sampling import Sampling
 
 LOGITS = torch.tensor([[1.0, 3.0, 2.0, 3.0, -1.0]])
 

@@ -4,14 +4,14 @@ import codecs
 import difflib
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from encodings.aliases import aliases
 from functools import lru_cache
 from itertools import chain
 
 from trilab.errors import BadInput
-from trilab.sources import PIECE, Source, as_given, is_compressed, pieces
-from trilab.utf8 import Utf8, encoded, valid
+from trilab.findings import Findings
+from trilab.reading.sources import PIECE, Source, as_given, is_compressed, pieces
+from trilab.reading.utf8 import Utf8, encoded, valid
 
 # Byte order marks and the codec of what follows. UTF-32 comes before UTF-16, whose little-endian mark is the beginning
 # of UTF-32's.
@@ -48,26 +48,6 @@ CONTROLS = bytes({*range(32)} - {*WHITE, 0x1B})  # which no text has many of; ES
 
 # Encodings that Python has for other things than files.
 NO_FILES = ("idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape")
-
-
-@dataclass
-class Findings:
-    """What is odd about a text besides its characters. Filled while the text is read."""
-
-    files: int = 0
-    """How many were joined."""
-    empty_files: int = 0
-    """How many of them have no text; nothing stands for them."""
-    marks: int = 0
-    """How many of them begin with a byte order mark, which is removed."""
-    crlf: int = 0
-    """Line ends CR LF: read as LF, unless they were to be kept."""
-    cr: int = 0
-    """Line ends CR, likewise."""
-    nul: int = 0
-    """Characters U+0000; they stay in the text."""
-    controls: int = 0
-    """Other control characters but tabs and line ends; they stay too."""
 
 
 def check_encoding(name: str, *, key: str = "data.encoding") -> None:
