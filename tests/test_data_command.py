@@ -151,7 +151,7 @@ def test_nobody_has_to_read_all_of_it(tmp_path):
             assert telling.stdout is not None
             assert telling.stderr is not None
             telling.stdout.close()
-            assert telling.stderr.read() == b""
+            assert not [line for line in telling.stderr if b"no C compiler" not in line]  # where that is so, it is told
         assert telling.returncode == 141
 
 
