@@ -200,7 +200,7 @@ def pictures(report: Report) -> dict[str, str]:
     )
     found |= {"curves": lines.drawing} if lines else {}
     found |= {"positions": by_position.drawing} if by_position else {}
-    found |= {cost.cost.key: cost.drawing for cost in cost_charts(report.rows, look)}
+    found |= {cost.cost.key: cost.drawing for cost in cost_charts(report.rows, report.references, look)}
     return {kind: standing_alone(drawing) for kind, drawing in found.items()}
 
 

@@ -60,7 +60,7 @@ def page_html(report: "Report") -> str:
             zoomed=True,
         ),
         n_seeds=n_seeds,
-        costs=cost_charts(report.rows, look),
+        costs=cost_charts(report.rows, report.references, look),
         positions=chart(
             places,
             (),
