@@ -335,6 +335,8 @@ class SweepCallback(Callback):
             checked = read(plain(config))
             check(checked)
             make_room(checked)
+        if checked.sweep.until_decided:  # no error: it may repeat one run of such a sweep
+            log.warning("sweep.until_decided=true adds seeds to a sweep, which needs -m: this is one run.")
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check all runs, then watch them."""
