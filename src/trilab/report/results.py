@@ -19,7 +19,7 @@ from trilab.atomic import replacing
 from trilab.errors import BadInput
 from trilab.report import Report, Row, make_report
 from trilab.report.page.costs import cost_charts
-from trilab.report.page.lines import chart, curves, positions
+from trilab.report.page.lines import chart, curves, positions, same_everywhere
 from trilab.report.page.looks import looks
 from trilab.report.references import Reference
 from trilab.report.runs import number
@@ -193,7 +193,7 @@ def pictures(report: Report) -> dict[str, str]:
     )
     by_position = chart(
         positions(report.rows, look),
-        (),
+        same_everywhere(report.val_references),
         about=("positions", "Loss by position", "Final validation loss by position in the window."),
         x_title="characters read so far, of the window",
         zoomed=False,

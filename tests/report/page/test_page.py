@@ -109,6 +109,15 @@ def test_what_predictors_reach_that_are_not_trained_is_drawn_over_steps_and_over
         assert "<title>2-gram: 2.4940</title>" in drawing, chart
 
 
+def test_over_positions_only_predictors_are_drawn_to_which_they_make_no_difference(
+    experiment: Path, add_run: AddRun
+) -> None:
+    lines = {"uniform": 2.9, "unigram": 2.8, "windowed": {"2": 2.5, "3": 2.4}, "full": {"2": 2.5}, "source": 2.3}
+    add_run("none", summary={"loss_by_position": [3.0, 2.2], "references": lines})
+    [drawing] = re.findall(r'<svg[^>]*"positions-desc".*?</svg>', page_html(make_report(experiment)), re.DOTALL)
+    assert re.findall("<title>(.*?): ", drawing) == ["uniform", "1-gram", "2-gram"]
+
+
 def test_fifty_runs_take_less_than_a_megabyte(tmp_path: Path) -> None:
     experiment = tmp_path / "large"
     experiment.mkdir()

@@ -1,6 +1,6 @@
 """Loss drawn over something, a line a row: learning curves, loss by position."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -198,6 +198,11 @@ def _band(line: Line, across: Scale, up: Scale) -> Markup:
     forth, back = [across(x) for x in line.xs], [across(x) for x in reversed(line.xs)]
     outline = points([*forth, *back], [*(up(y) for y in line.lows), *(up(y) for y in reversed(line.highs))])
     return element("g", _of(line), element("polygon", {"class": "band", "points": outline}))
+
+
+def same_everywhere(references: Iterable[Reference]) -> list[Reference]:
+    """Those that lose as much at one position of a window as at another: one character is before every guess."""
+    return [line for line in references if line.reads is not None and line.reads <= 1]
 
 
 def reference_lines(references: Sequence[Reference], frame: Frame) -> tuple[list[Markup], list[Box]]:
