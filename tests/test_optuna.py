@@ -1,15 +1,19 @@
 """A search by Optuna: hydra/sweeper=optuna_tpe."""
 
 import json
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
 from .command import train_py
+from .conftest import Outcome
 
 pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="an extra: pip install 'trilab[optuna]'")
 
+Train = Callable[..., Outcome]
 SEARCH = ("-m", "hydra/sweeper=optuna_tpe", "optim.lr=tag(log, interval(1e-4, 1e-1))", "hydra.sweeper.n_trials=3")
 
 
@@ -33,6 +37,17 @@ def test_a_search_trains_as_many_runs_as_asked_for_and_names_the_best(tmp_path: 
     (tmp_path / "again").mkdir()
     again = train_py(tmp_path / "again", *SEARCH, "agg=ema", "trainer.max_steps=20", text=text)
     assert [run.name for run in again.runs] == [run.name for run in done.runs]  # the search itself is seeded
+    passed = train_py(tmp_path, *SEARCH, "agg=ema", "trainer.max_steps=20", text=text)
+    assert passed.out.count("Finished already") == 3
+    assert yaml.safe_load(found.read_text()) == best
+
+
+def test_a_database_that_this_optuna_cannot_write_to_is_refused(train: Train) -> None:
+    if int(version("optuna").partition(".")[0]) >= 3 or int(version("SQLAlchemy").partition(".")[0]) < 2:
+        pytest.skip("this Optuna knows this SQLAlchemy")
+    done = train(*SEARCH, "agg=ema", "hydra.sweeper.storage=sqlite:///search.db")
+    assert (done.code, done.outputs.exists()) == (2, False)
+    assert "hydra.sweeper.storage=sqlite:///search.db: Optuna" in done.err
 
 
 @pytest.mark.slow

@@ -160,3 +160,12 @@ def test_contributing_says_what_every_file_of_the_package_is_for() -> None:
     inside = [path for path in SOURCES if path.is_relative_to(package) and path.name != "__init__.py"]
     names = {path.relative_to(package).parts[0] for path in inside}
     assert not {name for name in names if f"`{name}" not in text}
+
+
+def test_every_test_that_the_page_of_reliability_names_is_there() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(test_\w+\.py)`(?:: ([^|;`…]+))?", page)
+    assert len(named) > 20
+    for file, words in named:
+        tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob(file))
+        assert re.search(rf"^def test_{re.sub('[^a-z0-9]+', '_', words.lower().strip())}", tests, re.MULTILINE), words

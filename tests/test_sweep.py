@@ -287,6 +287,12 @@ def test_a_sweep_that_cannot_be_looked_at_is_refused(train: Train) -> None:
     assert "report.baseline=none is not among the runs of this sweep: softmax, sum" in refused.err
 
 
+def test_who_asks_one_run_for_more_seeds_is_told_that_it_takes_a_sweep(train: Train) -> None:
+    done = train("agg=softmax", "sweep.until_decided=true", "callbacks.sample_chars=0")
+    assert (done.code, len(done.runs)) == (0, 1)
+    assert "sweep.until_decided=true adds seeds to a sweep, which needs -m" in done.out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_added_runs_that_fail_are_named_count_in_the_exit_code_and_end_it(

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,8 @@ class SweepCallback(Callback):
             checked = read(plain(config))
             check(checked)
             make_room(checked)
+        if checked.sweep.until_decided:  # no error: it may repeat one run of such a sweep
+            log.warning("sweep.until_decided=true adds seeds to a sweep, which needs -m: this is one run.")
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check all runs, then watch them."""
@@ -356,6 +359,7 @@ class SweepCallback(Callback):
             experiments = {job.folder.parent: job.config for job in reversed(jobs)}
             searching = not _is_grid(config)
             if searching:
+                _check_storage(config.hydra.sweeper.get("storage"))
                 usual = read(plain(config))
                 experiments = {Path(usual.paths.outputs) / usual.experiment_name: usual}
             for one in experiments.values():
@@ -388,6 +392,19 @@ def _check_choice(jobs: Sequence[Job]) -> None:
     for key in chosen:
         if not any(key in flat(job.config.tree) for job in jobs):
             raise BadInput(f"report.choose={key} is no key of these runs' configs, such as optim.lr.")
+
+
+def _check_storage(storage: object) -> None:
+    """Raises BadInput where a search is to keep its trials in a database that its Optuna cannot write to."""
+    if not isinstance(storage, str) or storage.startswith("redis"):
+        return
+    optuna, database = (version(name) for name in ("optuna", "SQLAlchemy"))
+    if int(optuna.partition(".")[0]) < 3 and int(database.partition(".")[0]) >= 2:
+        raise BadInput(
+            f"hydra.sweeper.storage={storage}: Optuna {optuna} cannot write through SQLAlchemy {database}, which is "
+            "newer than it knows. Leave it out: with hydra/sweeper=optuna_tpe the same command again goes on with a "
+            "search, over the runs that are finished."
+        )
 
 
 def _is_grid(config: DictConfig) -> bool:

@@ -24,6 +24,8 @@ class Reference:
     """Characters of the windows that it reads; None where they make no difference."""
     is_source: bool = False
     """It is the process that wrote the text."""
+    reads: int | None = None
+    """Characters before the one that it guesses, at most; None where that is not known."""
 
     @property
     def is_baseline(self) -> bool:
@@ -62,18 +64,19 @@ def _lines(run: Run, split: str) -> Iterator[Reference]:
     content, text, cut = run.summary[split], _text_name(run), run.config.get("data")
     size = cut.get("block_size") if isinstance(cut, dict) else None
     window = size if isinstance(size, int) else None
-    for name, key in (("uniform", "uniform"), ("1-gram", "unigram"), ("true source", "source")):
+    for name, key, reads in (("uniform", "uniform", 0), ("1-gram", "unigram", 0), ("true source", "source", None)):
         if (loss := number(content.get(key))) is not None:
-            yield Reference(name, loss, text, is_source=key == "source")
+            yield Reference(name, loss, text, is_source=key == "source", reads=reads)
     for key, whole in (("windowed", False), ("full", True)):
         orders = content.get(key)
         for order, value in orders.items() if isinstance(orders, dict) else ():
             if (loss := number(value)) is not None:
                 name = f"{one_line(str(order))}-gram"
+                reads = int(order) - 1 if len(str(order)) == 1 and str(order).isdecimal() else None
                 if whole:
-                    yield Reference(f"{name}, whole past", loss, text, whole_context=True)
+                    yield Reference(f"{name}, whole past", loss, text, whole_context=True, reads=reads)
                 else:
-                    yield Reference(name, loss, text, window=window)
+                    yield Reference(name, loss, text, window=window, reads=reads)
 
 
 def _text_name(run: Run) -> str:

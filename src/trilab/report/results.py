@@ -19,7 +19,7 @@ from trilab.atomic import replacing
 from trilab.errors import BadInput
 from trilab.report import Report, Row, make_report
 from trilab.report.page.costs import cost_charts
-from trilab.report.page.lines import chart, curves, positions
+from trilab.report.page.lines import chart, curves, positions, same_everywhere
 from trilab.report.page.looks import looks
 from trilab.report.references import Reference
 from trilab.report.runs import number
@@ -195,14 +195,14 @@ def pictures(report: Report) -> dict[str, str]:
     )
     by_position = chart(
         positions(report.rows, look),
-        (),
+        same_everywhere(report.val_references),
         about=("positions", "Loss by position", "Final validation loss by position in the window."),
         x_title="characters read so far, of the window",
         zoomed=False,
     )
     found |= {"curves": lines.drawing} if lines else {}
     found |= {"positions": by_position.drawing} if by_position else {}
-    found |= {cost.cost.key: cost.drawing for cost in cost_charts(report.rows, look)}
+    found |= {cost.cost.key: cost.drawing for cost in cost_charts(report.rows, report.references, look)}
     return {kind: standing_alone(drawing) for kind, drawing in found.items()}
 
 

@@ -103,6 +103,21 @@ def test_every_link_within_the_page_leads_somewhere_and_no_id_is_there_twice(who
             assert link.removeprefix("#") in ids
 
 
+def test_what_predictors_reach_that_are_not_trained_is_drawn_over_steps_and_over_every_cost(whole: Written) -> None:
+    for chart in ("curves", "cost-parameters", "cost-flops", "cost-seconds"):
+        [drawing] = re.findall(rf'<svg[^>]*"{chart}-desc".*?</svg>', whole.html, re.DOTALL)
+        assert "<title>2-gram: 2.4940</title>" in drawing, chart
+
+
+def test_over_positions_only_predictors_are_drawn_to_which_they_make_no_difference(
+    experiment: Path, add_run: AddRun
+) -> None:
+    lines = {"uniform": 2.9, "unigram": 2.8, "windowed": {"2": 2.5, "3": 2.4}, "full": {"2": 2.5}, "source": 2.3}
+    add_run("none", summary={"loss_by_position": [3.0, 2.2], "references": lines})
+    [drawing] = re.findall(r'<svg[^>]*"positions-desc".*?</svg>', page_html(make_report(experiment)), re.DOTALL)
+    assert re.findall("<title>(.*?): ", drawing) == ["uniform", "1-gram", "2-gram"]
+
+
 def test_fifty_runs_take_less_than_a_megabyte(tmp_path: Path) -> None:
     experiment = tmp_path / "large"
     experiment.mkdir()
@@ -240,3 +255,13 @@ def test_rows_that_were_looked_at_say_at_how_many_seeds_they_were_decided(experi
     assert "after 3 of at most 7 seeds" in looked
     assert "a look at them spends 1 % of the 5 %" in looked
     assert "of at most" not in plain
+    assert "p is at most 0.01, what a look may spend." in Seen(looked).text
+    assert "p is at most 0.05." in Seen(plain).text
+
+
+def test_it_says_on_which_text_the_loss_was_measured(experiment: Path, add_run: AddRun) -> None:
+    for agg, loss in (("none", 2.5), ("table", 2.4)):
+        add_run(agg, val_loss=loss, summary={"test_loss": loss})
+    assert "on average over the validation text" in page(experiment).text
+    tested = Seen(page_html(make_report(experiment, measure="test_loss"))).text
+    assert "on average over the test text" in tested

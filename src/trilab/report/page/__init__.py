@@ -14,7 +14,7 @@ from trilab.report.page import intervals, written
 from trilab.report.page.costs import cost_charts
 from trilab.report.page.gallery import gallery
 from trilab.report.page.headline import headline, verdicts
-from trilab.report.page.lines import chart, curves, positions
+from trilab.report.page.lines import chart, curves, positions, same_everywhere
 from trilab.report.page.looks import looks
 from trilab.report.page.verdict_table import table
 from trilab.report.runs import one_line
@@ -60,10 +60,10 @@ def page_html(report: "Report") -> str:
             zoomed=True,
         ),
         n_seeds=n_seeds,
-        costs=cost_charts(report.rows, look),
+        costs=cost_charts(report.rows, report.references, look),
         positions=chart(
             places,
-            (),
+            same_everywhere(report.val_references),
             about=("positions", "Loss by position", "Final validation loss by position in the window, a line a row."),
             x_title="characters read so far, of the window",
             zoomed=False,

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from trilab.report.page.lines import BOTTOM, LEFT, TOP, WIDTH
+from trilab.report.page.lines import BOTTOM, LEFT, TOP, WIDTH, Box, reference_lines
 from trilab.report.page.svg import CHARACTER, LINE, Frame, element, picture, points, scale, without_outliers
 from trilab.report.page.written import loss, seconds, short, shortened
+from trilab.report.references import Reference
 from trilab.report.rows import Row
 
 _HEIGHT = 440.0
@@ -44,9 +45,9 @@ class CostChart:
     """Rows whose loss is too far above all others for the axis; the front is of those that are drawn."""
 
 
-def cost_charts(rows: Sequence[Row], look: Sequence[str]) -> list[CostChart]:
-    """A chart for every kind of cost that a row tells."""
-    charts = (_chart(cost, rows, look) for cost in COSTS)
+def cost_charts(rows: Sequence[Row], references: Sequence[Reference], look: Sequence[str]) -> list[CostChart]:
+    """A chart for every kind of cost that a row tells, with the reference lines that lie among the rows' losses."""
+    charts = (_chart(cost, rows, references, look) for cost in COSTS)
     return [chart for chart in charts if chart is not None]
 
 
@@ -62,7 +63,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[int]:
     return found
 
 
-def _chart(cost: Cost, rows: Sequence[Row], look: Sequence[str]) -> CostChart | None:
+def _chart(cost: Cost, rows: Sequence[Row], references: Sequence[Reference], look: Sequence[str]) -> CostChart | None:
     known = [(place, value) for place, row in enumerate(rows) if (value := cost.of(row)) is not None]
     if not known:
         return None
@@ -84,7 +85,8 @@ def _chart(cost: Cost, rows: Sequence[Row], look: Sequence[str]) -> CostChart | 
     steps_x.append(across.end)
     steps_y.append(steps_y[-1])
     places = [(across(x), up(y)) for x, y in at]
-    texts = _labels([shortened(rows[place].name) for place, _ in known], places)
+    untrained, taken = reference_lines(references, frame)
+    texts = _labels([shortened(rows[place].name) for place, _ in known], places, taken)
     dots = []
     for k, (place, value) in enumerate(known):
         row, (x, y) = rows[place], places[k]
@@ -114,16 +116,24 @@ def _chart(cost: Cost, rows: Sequence[Row], look: Sequence[str]) -> CostChart | 
         (f"cost-{cost.key}", title, description),
         {},
         frame.drawn(),
+        *untrained,
         element("polyline", {"class": "front", "points": points(steps_x, steps_y)}),
         *dots,
     )
     return CostChart(cost, drawing, names, unknown, above)
 
 
-def _labels(names: Sequence[str], places: Sequence[tuple[float, float]]) -> list[list[Markup]]:
-    """A label for each point, beside it or near it; one without room shows only when its row is pointed at."""
+def _labels(
+    names: Sequence[str], places: Sequence[tuple[float, float]], elsewhere: Sequence[Box]
+) -> list[list[Markup]]:
+    """A label for each point, beside it or near it; one without room shows only when its row is pointed at.
+
+    Args:
+        names, places: of the points.
+        elsewhere: where there is other text.
+    """
     dots = [(x - 6, y - 6, x + 6, y + 6) for x, y in places]
-    taken: list[Box] = []
+    taken = [*elsewhere]
     found: list[list[Markup]] = []
     for k, (name, (x, y)) in enumerate(zip(names, places, strict=True)):
         width = len(name) * CHARACTER
@@ -145,9 +155,6 @@ def _labels(names: Sequence[str], places: Sequence[tuple[float, float]]) -> list
             parts.insert(0, element("line", {"class": "leader", "x1": x, "y1": y, "x2": end, "y2": middle}))
         found.append(parts)
     return found
-
-
-Box = tuple[float, float, float, float]
 
 
 def _free(box: Box, taken: Sequence[Box]) -> bool:

@@ -1,6 +1,6 @@
 """Loss drawn over something, a line a row: learning curves, loss by position."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -27,6 +27,7 @@ from trilab.report.rows import Row
 WIDTH, LEFT, TOP, BOTTOM = 1080.0, 58.0, 34.0, 48.0
 MOST_POINTS = 120  # of a line, so that the page stays small
 MOST_COLUMNS = 16  # of the table with its numbers
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def chart(
         },
         element("clipPath", {"id": clip}, element("rect", field)),
         frame.drawn(),
-        element("g", {"clip-path": f"url(#{clip})"}, *bands, *_reference_lines(references, frame), *strokes),
+        element("g", {"clip-path": f"url(#{clip})"}, *bands, *reference_lines(references, frame)[0], *strokes),
         element("line", {"class": "cursor", "x1": LEFT, "x2": LEFT, "y1": TOP, "y2": height - BOTTOM}),
         *labels(ends, right, TOP, height - BOTTOM),
     )
@@ -199,20 +200,32 @@ def _band(line: Line, across: Scale, up: Scale) -> Markup:
     return element("g", _of(line), element("polygon", {"class": "band", "points": outline}))
 
 
-def _reference_lines(references: Sequence[Reference], frame: Frame) -> list[Markup]:
-    """Those within the chart; names only where they do not lie on each other."""
-    found, taken = [], [float("-inf")]
+def same_everywhere(references: Iterable[Reference]) -> list[Reference]:
+    """Those that lose as much at one position of a window as at another: one character is before every guess."""
+    return [line for line in references if line.reads is not None and line.reads <= 1]
+
+
+def reference_lines(references: Sequence[Reference], frame: Frame) -> tuple[list[Markup], list[Box]]:
+    """Those within the chart, and where their names stand; names only where they do not lie on each other.
+
+    Args:
+        references: the highest loss first.
+        frame: whose vertical axis is a loss.
+    """
+    found: list[Markup] = []
+    named: list[Box] = []
     for line in references:
         if line.whole_context or not frame.y.holds(line.loss):
             continue
         y = frame.y(line.loss)
         title = element("title", {}, f"{line.name}: {loss(line.loss)}")
         parts = [title, element("line", {"x1": frame.x.start, "x2": frame.x.end, "y1": y, "y2": y})]
-        if y - taken[-1] >= LINE - 2:
-            parts.append(element("text", {"x": frame.x.start + 6, "y": y - 4}, shortened(line.name)))
-            taken.append(y)
+        if not named or y - named[-1][3] >= LINE - 2:
+            left, name = frame.x.start + 6, shortened(line.name)
+            parts.append(element("text", {"x": left, "y": y - 4}, name))
+            named.append((left, y - LINE, left + CHARACTER * len(name), y))
         found.append(element("g", {"class": "reference"}, *parts))
-    return found
+    return found, named
 
 
 def _table(
