@@ -41,7 +41,7 @@ class Ablation:
 
 
 SHORT = Ablation(("none", "ema"), (0, 1), ("trainer.max_steps=300",), rounds=1)
-LONG = Ablation(("none", "ema", "attention"), (0, 1), ("trainer.max_steps=3000",), rounds=3)
+LONG = Ablation(("none", "ema", "attention"), (0, 1), ("trainer.max_steps=2000",), rounds=3)
 
 
 def measure(*, quick: bool, threads: int, tell: Tell, ablation: Ablation | None = None) -> Measured:
