@@ -15,9 +15,10 @@ def learnt(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
-def test_a_run_killed_twice_ends_as_if_it_had_not_been(tmp_path: Path, learnt: Path) -> None:
-    tally = soak.soak("one process", "trainer.max_steps=100", kills=2, seed=3, text=learnt, folder=tmp_path / "soak")
+@pytest.mark.parametrize(("kills", "steps"), [(1, 60), pytest.param(2, 100, marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_ends_as_if_it_had_not_been(kills: int, steps: int, tmp_path: Path, learnt: Path) -> None:
+    keys = f"trainer.max_steps={steps}"
+    tally = soak.soak("one process", keys, kills=kills, seed=3, text=learnt, folder=tmp_path / "soak")
     assert tally.holds, tally
 
 

@@ -123,7 +123,7 @@ class Sweep:
     def start(self) -> None:
         """Say what is ahead and begin to look."""
         begun = [f for f in self.folders if (f / "checkpoints").exists() and f not in self._passed | self._given_up]
-        ahead = ["a search"] if self.searching else [f"{len(self.folders)} runs"]
+        ahead = ["a search"] if self.searching else [_runs(len(self.folders))]
         ahead += [f"{len(self._passed)} of them finished already"] * bool(self._passed)
         ahead += [f"{len(self._given_up)} failed before (retry=true tries again)"] * bool(self._given_up)
         ahead += [f"{len(begun)} begun before"] * bool(begun)
@@ -247,7 +247,7 @@ class Sweep:
             offline = [p for p in outputs.glob("wandb/offline-run-*") if p.stat().st_mtime >= self.began]
             if offline:
                 self._print(
-                    f"W&B: {len(offline)} offline runs. To upload later: wandb sync {outputs}/wandb/offline-run-*"
+                    f"W&B: {_runs(len(offline), 'offline ')}. To upload later: wandb sync {outputs}/wandb/offline-run-*"
                 )
         missing = [folder for folder in self.folders if not is_finished(folder)]
         if missing:
@@ -384,6 +384,10 @@ class SweepCallback(Callback):
         if ours:
             stopping.be_patient()  # workers must not be killed while their runs save
         current.start()
+
+
+def _runs(number: int, kind: str = "") -> str:
+    return f"{number} {kind}run{'s' if number != 1 else ''}"
 
 
 def _check_choice(jobs: Sequence[Job]) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from trilab.report import Report, make_report, show
 from trilab.report.page import page_html
-from trilab.report.record import as_plain
+from trilab.report.record import as_plain, verdicts
 from trilab.report.table import csv_text
 
 AddRun = Callable[..., Path]
@@ -211,3 +211,12 @@ def test_without_answers_nothing_is_said_of_them(experiment: Path, add_run: AddR
     assert "<dt>answers" not in page
     assert not any("answer" in key for key in as_plain(made)["rows"][0])
     assert "answer" not in csv_text(made.rows)
+
+
+@pytest.mark.usefixtures("judged_twice")
+def test_the_lines_stand_below_the_verdicts_that_go_to_wandb(experiment: Path) -> None:
+    table = verdicts(made := make_report(experiment))
+    assert [row["strategy"] for row in table[:2]] == [row.name for row in made.rows]
+    assert {row["strategy"]: row["val_loss"] for row in table[2:]} == losses(made)
+    assert len({tuple(row) for row in table}) == 1
+    assert all(row["verdict"] is None for row in table[2:])

@@ -21,22 +21,26 @@ def json_text(report: "Report") -> str:
 
 
 def verdicts(report: "Report") -> list[dict[str, Any]]:
-    """The table of verdicts: name → value, one dict a row, all with the same names."""
-    rows = []
+    """The table of verdicts: name → value, one dict a row, all with the same names; reference lines come last."""
+    compared = ("difference", "low", "high", "p_holm", "verdict", "over", "seeds_needed")
+    rows: list[dict[str, Any]] = []
     for row in report.rows:
         told = _comparison(row.comparison) if row.comparison else {}
-        shown = ("difference", "low", "high", "p_holm", "verdict", "over", "seeds_needed")
         rows.append(
             {
                 "strategy": row.name,
                 "seeds": len(row.seeds),
                 row.measure: row.headline.mean,
-                **{name: told.get(name) for name in shown},
+                **{name: told.get(name) for name in compared},
                 "n_params": row.n_params,
                 "training_flops": row.training_flops,
                 "seconds": row.seconds,
             }
         )
+    for line in report.references:
+        if rows and not line.whole_context:
+            untrained = dict.fromkeys(rows[0]) | {"strategy": line.name, report.rows[0].measure: line.loss}
+            rows.append(untrained)
     return rows
 
 
