@@ -93,6 +93,8 @@ def test_the_precision_in_effect_is_the_one_asked_for(tmp_path: Path, precision:
             {"strategy": "fsdp", "precision": "16-mixed"},
             "does not go with trainer.strategy=fsdp: 32-true or bf16-mixed",
         ),
+        ({"compile": "fast"}, "trainer.compile=fast is not known: default, reduce-overhead, max-autotune, or null"),
+        ({"compile": "default", "strategy": "fsdp"}, "trainer.compile=default does not go with trainer.strategy=fsdp"),
         ({"strategy": "deepspeed"}, "trainer.strategy=deepspeed is not known: auto, ddp, fsdp."),
         ({"strategy": "ddp_spawn"}, "trainer.strategy=ddp_spawn is not known"),
         ({"strategy": "ddp_notebook"}, "trainer.strategy=ddp_notebook is not known"),

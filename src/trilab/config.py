@@ -55,6 +55,7 @@ class Trainer:
     checkpoint_every: int
     checkpoint_minutes: float | None
     timeout: int
+    compile: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
+from trilab.compiling import compiled
 from trilab.init import seed_of
 from trilab.loss import char_nats, mean_nats
 from trilab.metrics import Loss, LossByBlock, LossByPosition, answer_metrics, validation_metrics
@@ -48,6 +49,7 @@ class Learner(LightningModule):
         max_steps: optimizer steps of the whole training, for the learning rate's schedule.
         description: stored in every checkpoint under "trilab" (see checkpoint.describe).
         by_block: measures the last validation stretch by stretch.
+        compile_mode: training steps by torch.compile, see compiling.compiled; None: as the model is.
     """
 
     def __init__(
@@ -59,9 +61,11 @@ class Learner(LightningModule):
         max_steps: int,
         description: dict[str, Any],
         by_block: LossByBlock,
+        compile_mode: str | None = None,
     ) -> None:
         super().__init__()
         self.model = model
+        self.compile_mode = compile_mode
         self.optim = optim
         self.seed = seed
         self.max_steps = max_steps
@@ -87,6 +91,7 @@ class Learner(LightningModule):
         self._losses: list[Tensor] = []
         self._settled = torch.empty(0, dtype=torch.float64)
         self._skeletons: list[LanguageModel] = []  # in a list, since a module's modules are trained
+        self._compiled: Callable[[Tensor], Tensor] | None = None
 
     # Hooks of each step that Lightning need not call; see callbacks.seldom.
     on_train_batch_start: Any = None
@@ -119,6 +124,7 @@ class Learner(LightningModule):
 
     def training_step(self, batch: Windows, batch_idx: int) -> Tensor:
         """Mean nats per character of one micro-step."""
+        forward = self._forward(batch.inputs)
         step = self.global_step
         # what dropout draws is a function of (seed, micro-step, rank): a resumed run draws the same
         micro_step = batch_idx % self.trainer.accumulate_grad_batches
@@ -127,10 +133,18 @@ class Learner(LightningModule):
             torch.cuda.manual_seed(seed)
         else:  # torch.manual_seed formats a stack trace each time, for devices that are not in use: slower than a step
             torch.default_generator.manual_seed(seed)
-        loss = mean_nats(self.model(batch.inputs), batch.targets)
+        loss = mean_nats(forward(batch.inputs), batch.targets)
         self._losses.append(loss.detach())
         self._steps.append(step + 1)
         return loss
+
+    def _forward(self, inputs: Tensor) -> Callable[[Tensor], Tensor]:
+        """The model, compiled if that is wanted; before anything is drawn, of which compiling takes some."""
+        if self.compile_mode is None:
+            return self.model
+        if self._compiled is None:
+            self._compiled = compiled(self.model, self.compile_mode, inputs)
+        return self._compiled
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Set the step's learning rate; refuse weights without a gradient on several processes.

@@ -49,7 +49,7 @@ log = logging.getLogger("trilab")
 COUNTED_AT_MOST = 20_000_000  # characters whose n-grams are counted: half as many took 19 seconds and 0.8 GB
 
 # keys of the trainer that change a result by rounding alone
-TO_ROUNDING = ("accelerator", "accumulate", "devices", "num_nodes", "strategy")
+TO_ROUNDING = ("accelerator", "accumulate", "compile", "devices", "num_nodes", "strategy")
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,7 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
         max_steps=config.trainer.max_steps,
         description=checkpoint.describe(config.tree, corpus.vocabulary.characters),
         by_block=LossByBlock(len(data.splits.train), *blocks(len(data.splits.val), data.block_size)),
+        compile_mode=config.trainer.compile,
     )
     progress = TrainingProgress(
         every=config.trainer.log_every,

@@ -16,6 +16,7 @@ from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from trilab import config
 from trilab.checkpoint_io import AtomicCheckpoints
+from trilab.compiling import MODES
 from trilab.errors import BadInput
 from trilab.sharding import Sharded
 
@@ -85,6 +86,13 @@ def _check(wanted: config.Trainer) -> None:
         raise BadInput(
             f"trainer.precision={wanted.precision} does not go with trainer.strategy=fsdp: "
             f"{' or '.join(SHARDED_PRECISIONS)}. Use trainer.strategy=ddp, or another precision."
+        )
+    if wanted.compile not in (None, *MODES):
+        raise BadInput(f"trainer.compile={wanted.compile} is not known: {', '.join(MODES)}, or null for none.")
+    if wanted.compile and wanted.strategy == "fsdp":
+        raise BadInput(
+            f"trainer.compile={wanted.compile} does not go with trainer.strategy=fsdp, whose weights come and go "
+            "within a step. Use trainer.strategy=ddp, or trainer.compile=null."
         )
     if _device(wanted) == "cpu":
         cores = os.cpu_count() or 1
