@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from trilab.compiling import compiled
 
 from .command import train_py
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
 
 KEYS = ("agg=attention", "model=gpt", "model.n_layer=1", "trainer.max_steps=20", "data.batch_size=4")
 
@@ -51,6 +54,7 @@ def _ended(folder: Path, text: Path, *keys: str) -> tuple[float, str]:
     return json.loads((done.run / "summary.json").read_text())["val_loss"], done.err + done.out
 
 
+@needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize(("dropout", "within"), [(0.0, 1e-4), (0.1, 0.05)])  # dropout drops others
 def test_a_compiled_training_learns_what_another_learns(
