@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from trilab.ops import cpu, native
+from trilab.ops import cpu, native, recurrence
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="there is no C compiler here")
+pytestmark = pytest.mark.skipif(recurrence.library() is None, reason="there is no C compiler here")
 
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The kernels as a processor runs them that has no wider registers than all have."""
     target = tmp_path_factory.mktemp("narrow") / "narrow.so"
-    subprocess.run(["cc", *native.FLAGS, "-DWIDEST=", str(native.SOURCES[0]), "-o", str(target)], check=True)
+    subprocess.run(["cc", *native.FLAGS, "-DWIDEST=", str(recurrence.SOURCES[0]), "-o", str(target)], check=True)
     return ctypes.CDLL(str(target))
 
 
