@@ -40,7 +40,7 @@ def test_what_cannot_be_compiled_is_called_as_it_is_and_one_line_says_so(
     monkeypatch.setattr(config.cpp, "cxx", ("/nowhere/c++",))
     model = Unknown()
     with caplog.at_level(logging.WARNING, "trilab"):
-        assert compiled(model, "default", torch.zeros(3)) is model
+        assert compiled(model, "default", torch.zeros(3)) == model.forward
     (message,) = (record.getMessage() for record in caplog.records if record.name == "trilab")
     assert message.startswith("trainer.compile=default fails: ")
     assert message.endswith("Trains without it.")
@@ -77,3 +77,6 @@ def test_without_a_compiler_a_training_ends_as_one_that_is_not_compiled(
     ours, said = _ended(tmp_path / "compiled", text, "model.dropout=0.1", "trainer.compile=default")
     assert "Trains without it." in said
     assert ours == usual
+    (path,) = tmp_path.glob("compiled/outputs/*/*/checkpoints/last.ckpt")
+    weights = torch.load(path, weights_only=True)["state_dict"]
+    assert {name.split(".")[0] for name in weights} == {"model"}

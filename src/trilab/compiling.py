@@ -13,7 +13,7 @@ log = logging.getLogger("trilab")
 
 
 def compiled(model: nn.Module, mode: str, inputs: Tensor) -> Callable[[Tensor], Tensor]:
-    """What a training step calls: the model compiled for inputs of this shape, or where that fails the model itself.
+    """What a training step calls: forward compiled for inputs of this shape, or where that fails forward as it is.
 
     It is tried at once, gradients included, in the precision that is set around this call: so a compiler that is
     missing, or an operation that cannot be compiled, is one line, and the training goes on as it would without.
@@ -31,6 +31,6 @@ def compiled(model: nn.Module, mode: str, inputs: Tensor) -> Callable[[Tensor], 
     except Exception as error:  # of whatever part of torch, or of a compiler; what is the model's own fault comes again
         said = next((line for line in str(error).splitlines() if line.strip()), "")
         log.warning("trainer.compile=%s fails: %s: %.200s. Trains without it.", mode, type(error).__name__, said)
-        return model
+        return model.forward  # no module: whoever keeps it does not own the weights once more
     log.info("Compiled in %.0f s.", time.monotonic() - began)
     return forward
