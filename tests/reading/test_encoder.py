@@ -13,21 +13,14 @@ from trilab.reading import utf8
 from trilab.reading.encoder import Encoder
 from trilab.vocabulary import Vocabulary
 
+pytestmark = pytest.mark.usefixtures("way")
+
 TEXTS = {
     "ascii": "hello, world\n",
     "latin": "ÿ naïve é\x80",
     "planes": "漢字 naïve",
     "beyond": "a🙂漢\U0010ffffé",
 }
-
-
-@pytest.fixture(params=["in C", "in Python"], autouse=True)
-def way(request, monkeypatch):
-    """Both ways of numbering characters."""
-    if request.param == "in Python":
-        monkeypatch.setattr(utf8, "compiled", lambda: None)
-    elif utf8.compiled() is None:
-        pytest.skip("there is no C compiler here")
 
 
 def encoded(*chunks: str) -> tuple[Encoder, list[int]]:

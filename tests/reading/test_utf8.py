@@ -9,19 +9,12 @@ from hypothesis import strategies as st
 from trilab.errors import BadInput
 from trilab.reading import utf8
 
+pytestmark = pytest.mark.usefixtures("way")
+
 TEXT = "naïve 漢字 🙂 Привет words, and more words in plain ASCII than a vector holds: 0123456789\n" * 3
 
 # where one rule of UTF-8 ends and the next one begins
 EDGES = bytes.fromhex("00 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
-
-
-@pytest.fixture(params=["in C", "in Python"], autouse=True)
-def way(request, monkeypatch):
-    """Both ways of looking at bytes."""
-    if request.param == "in Python":
-        monkeypatch.setattr(utf8, "compiled", lambda: None)
-    elif utf8.compiled() is None:
-        pytest.skip("there is no C compiler here")
 
 
 def decodable(content: bytes) -> int:
