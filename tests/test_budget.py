@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from trilab.agg.base import Aggregation
-from trilab.budget import build_on_meta, matched, training_flops
-from trilab.build import build_model
+from trilab.budget import matched, training_flops
+from trilab.build import build_model, build_on_meta
 from trilab.config import Config, read
 from trilab.errors import BadInput
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -269,6 +270,10 @@ def test_a_function_is_bound_like_a_class(foreign: str) -> None:
         ({"size": 1, "zzz": 1}, "Knobs takes: flag, free, name, scale, size, steps."),
         ({"size": 1.5}, "agg.size=1.5 must be a whole number"),
         ({"size": True}, "agg.size=True must be a whole number"),
+        ({"size": 2**63}, f"agg.size={2**63} must lie between -2^63 and 2^63"),
+        ({"size": -(10**30)}, f"agg.size={-(10**30)} must lie between -2^63 and 2^63"),
+        ({"size": math.inf}, "agg.size=inf must be a whole number"),
+        ({"size": 1, "scale": 10**400}, f"agg.scale={10**400} must be a number"),
         ({"size": 1, "flag": 1}, "agg.flag=1 must be true or false"),
         ({"size": 1, "scale": None}, "agg.scale=None must be a number"),
         ({"size": 1, "name": False}, "agg.name=False must be text or null"),

@@ -93,6 +93,27 @@ def test_a_failed_run_keeps_its_traceback_in_summary_and_log(train: Train) -> No
     assert summary["error"]["traceback"].splitlines()[-1] in (done.run / "log").read_text()
 
 
+ASKS_FOR_ALL = """
+import torch
+from trilab.agg.softmax import SoftmaxMean
+class AsksForAll(SoftmaxMean):
+    def mix(self, x, v):
+        torch.empty(2**60)
+"""
+
+
+def test_where_memory_runs_out_the_keys_that_would_help_are_named_without_a_traceback(
+    train: Train, tmp_path: Path
+) -> None:
+    (tmp_path / "asks_for_all.py").write_text(ASKS_FOR_ALL)
+    done = train("agg={_target_:asks_for_all.AsksForAll}", "check.causality=off")
+    assert done.code == 1
+    assert "Out of memory: " in done.err
+    assert "Lower data.batch_size, or deal it to micro-batches (trainer.accumulate)" in done.err
+    assert "Traceback" not in done.err + done.out
+    assert "asks_for_all.py" in (done.run / "log").read_text()
+
+
 FAILS_ONCE = """
 from pathlib import Path
 from trilab.agg.softmax import SoftmaxMean

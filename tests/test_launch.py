@@ -214,6 +214,8 @@ def metrics(folder: Path) -> list[dict[str, float]]:
         (["model.dropout=1"], ["model.dropout=1.0 must lie in [0, 1)"]),
         (["agg=attention", "model.n_head=5"], ["32", "5", "not divisible"]),
         (["agg=attention", "agg.n_head=5"], ["32", "5", "not divisible"]),
+        (["model.n_embd=10000000000"], ["The model's weights would take", "GiB of memory. Lower model.n_embd"]),
+        (["model.n_embd=1000000000000000000"], ["The model's weights would take", "GiB of memory. Lower model.n_embd"]),
         (["seed=-1"], ["seed=-1"]),
         (["seed=zero"], ["seed='zero' must be a whole number"]),
         (["threads=0"], ["threads=0 must be at least 1"]),
@@ -245,6 +247,7 @@ def test_a_loss_that_becomes_nan_stops_the_run_names_the_step_and_is_never_the_b
     done = train("optim.lr=1e30", "trainer.max_steps=50")
     assert done.code == 1
     assert "nan at step 2" in done.err
+    assert "Traceback" not in done.err
     assert summary(done.run)["status"] == "failed"
     assert "Diverged" in str(summary(done.run)["error"])
     assert not list((done.run).glob("checkpoints/*.ckpt"))

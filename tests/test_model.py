@@ -237,6 +237,7 @@ def test_the_operations_of_a_model_are_those_that_torch_counts(agg: Any, setting
         ({"n_embd": None}, r"model\.n_embd=null"),
         ({"make_agg": [Identity] * 3, "n_layer": 2}, r"model\.agg_per_layer names 3 strategies.*model\.n_layer=2"),
         ({"n_layer": 0}, r"model\.n_layer=0 must be at least 1"),
+        ({"n_layer": 10_001}, r"model\.n_layer=10001 must be at most 10,000"),
         ({"n_head": 0}, r"model\.n_head=0 must be at least 1"),
         ({"n_head": 3}, r"model\.n_embd=4 is not divisible by model\.n_head=3"),
         ({"mlp_width": -1}, r"model\.mlp_width=-1 must be 0 or more"),

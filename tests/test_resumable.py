@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.environments import LightningEnvironment
 
-from trilab.budget import build_on_meta
+from trilab.build import build_on_meta
 from trilab.checkpoint import load
 from trilab.config import read
 from trilab.errors import BadInput

@@ -5,10 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import torch
-
 from trilab.agg.base import Aggregation
-from trilab.build import build_model
+from trilab.build import build_on_meta
 from trilab.config import Config, read
 from trilab.errors import BadInput
 from trilab.model import LanguageModel
@@ -122,12 +120,6 @@ def training_flops(model: LanguageModel, time: int) -> int:
                 "the number of operations that this takes. match.flops cannot do without."
             )
     return model.flops(time).training
-
-
-def build_on_meta(config: Config, vocab_size: int) -> LanguageModel:
-    """The model without its values: sizes only, whatever they are."""
-    with torch.device("meta"):
-        return build_model(config, vocab_size)
 
 
 def _with(config: Config, section: str, **keys: Any) -> Config:

@@ -1,6 +1,9 @@
 """Config → model."""
 
 import inspect
+import os
+
+import torch
 
 from trilab.agg.base import Aggregation
 from trilab.config import Config, bind, strategies
@@ -23,3 +26,31 @@ def build_model(config: Config, vocab_size: int) -> LanguageModel:
     model = make_model(vocab_size, config.data.block_size, make_agg, seed=config.seed)
     assert isinstance(model, LanguageModel)
     return model
+
+
+def build_on_meta(config: Config, vocab_size: int) -> LanguageModel:
+    """The model without its values: sizes only, whatever they are."""
+    with torch.device("meta"):
+        return build_model(config, vocab_size)
+
+
+def check_memory(config: Config, vocab_size: int) -> None:
+    """Refuse a model whose weights alone are more than this machine's memory.
+
+    The system would promise the memory, and kill whoever fills it.
+
+    Raises:
+        BadInput: they are; the message gives both sizes.
+    """
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        needs = sum(parameter.nbytes for parameter in build_on_meta(config, vocab_size).parameters())
+    except RuntimeError as error:
+        if "Storage size calculation overflowed" not in str(error):
+            return  # a strategy that cannot be built without its values: what becomes of it is seen when it is
+        needs = 2**63
+    if needs > has:
+        raise BadInput(
+            f"The model's weights would take {needs / 2**30:,.1f} GiB, and this machine has {has / 2**30:,.1f} GiB of "
+            "memory. Lower model.n_embd, model.n_layer, data.block_size or the strategy's own sizes."
+        )

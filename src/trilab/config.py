@@ -10,6 +10,7 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 MOST = 2**31 - 1  # what the libraries below count with; no size, count or time that makes sense comes near
 MOST_THREADS = 1024  # each costs memory as soon as it is asked for
+LARGEST_INT = 2**63 - 1  # that PyTorch takes
 
 
 @dataclass(frozen=True)
@@ -350,6 +352,9 @@ def bind(section: Mapping[str, Any], where: str, *, given: tuple[str, ...] = ())
     except NameError:  # an annotation that only a type checker can resolve: the knobs are then taken as they are
         hints = {}
     knobs = {key: _converted(value, hints.get(key, Any), f"{where}.{key}") for key, value in knobs.items()}
+    for key, value in knobs.items():
+        if isinstance(value, int) and abs(value) > LARGEST_INT:
+            raise BadInput(f"{where}.{key}={value} must lie between -2^63 and 2^63.")
     missing = [n for n in allowed if parameters[n].default is inspect.Parameter.empty and n not in knobs]
     if missing:
         raise BadInput(f"{section['_target_']} needs {where}.{missing[0]}; set it with {where}.{missing[0]}=….")
@@ -416,10 +421,9 @@ def _converted(value: Any, hint: Any, where: str) -> Any:
         if value is None and kind is type(None):
             return None
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if kind is int and isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if kind is int and isinstance(value, float) and value.is_integer():
+            with suppress(OverflowError):
+                return float(value)
+        if kind is int and isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0:
             return int(value)
         if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)  # a name may look like a number

@@ -241,7 +241,8 @@ def _written_down(outcome: Outcome, known: dict[str, Any], config: Config, folde
         if outcome.error:
             # only where a run itself is at fault does the place in its code say more than the words
             words = outcome.error["traceback"] if outcome.status == "failed" else outcome.said
-            (log if alone and status == "failed" else record).error("%s %s:\n%s", folder, status, words)
+            shown = alone and status == "failed" and not outcome.explained
+            (log if shown else record).error("%s %s:\n%s", folder, status, words)
         try:
             if not (folder / "config.yaml").exists():  # it ended before it could write down what it trains
                 save(config, folder / "config.yaml")

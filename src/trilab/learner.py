@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from trilab.compiling import compiled
+from trilab.errors import Explained
 from trilab.init import seed_of
 from trilab.loss import char_nats, mean_nats
 from trilab.metrics import Loss, LossByBlock, LossByPosition, answer_metrics, validation_metrics
@@ -32,7 +33,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
         module.train(training)
 
 
-class Diverged(ArithmeticError):
+class Diverged(Explained):
     """A loss that is NaN or infinite. The message names the step (the first is 1)."""
 
 

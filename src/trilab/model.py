@@ -18,6 +18,8 @@ MakeAggregation = Callable[[int, int], Aggregation]
 # Tokens taken so far, and what each layer carries.
 ModelState = tuple[int, tuple[State, ...]]
 
+MOST_LAYERS = 10_000  # more would take minutes to build, and no machine trains them
+
 
 class LanguageModel(nn.Module):
     """Characters so far → logits of the next one. Bigram, flat and gpt are three settings of this one model.
@@ -47,7 +49,8 @@ class LanguageModel(nn.Module):
         init_std: standard deviation of the model's own Linear and Embedding weights (GPT-2: 0.02), biases then zero;
             None leaves PyTorch's own.
     Raises:
-        BadInput: a size below 1, dropout outside [0, 1), n_embd not divisible by n_head, n_embd given with lm_head off.
+        BadInput: a size below 1, more than MOST_LAYERS, dropout outside [0, 1), n_embd not divisible by n_head, n_embd
+            given with lm_head off.
     Source:
         Karpathy, Let's build GPT; the block is GPT-2's.
     """
@@ -88,6 +91,8 @@ class LanguageModel(nn.Module):
         for name, size in (sizes | {"data.block_size": block_size}).items():
             if size < 1:
                 raise BadInput(f"{name}={size} must be at least 1.")
+        if n_layer > MOST_LAYERS:
+            raise BadInput(f"model.n_layer={n_layer} must be at most {MOST_LAYERS:,}.")
         pattern = [make_agg] if callable(make_agg) else list(make_agg)
         if len(pattern) > n_layer:
             raise BadInput(

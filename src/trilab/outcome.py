@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from trilab.errors import BadInput
+from trilab.errors import BadInput, Explained
 from trilab.stopping import Stopped, wished
 
 # What a machine does to a run, not a run to itself: tried again later, the same step can go well.
@@ -17,6 +17,8 @@ FAULTS_OF_THE_MACHINE = frozenset(
 )
 # Gloo has no class of its own for a connection that is lost: its source's path, or this.
 WORDS_OF_GLOO = ("/gloo/", "Application timeout caused pair closure")
+# Nor has PyTorch's allocator on CPUs; the last: more bytes than can be counted.
+WORDS_OF_ALLOCATION = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
 
 Status = Literal["finished", "refused", "failed", "interrupted", "stopped"]
 
@@ -37,6 +39,8 @@ class Outcome:
     said: str = ""
     """The error's own words, all of them."""
     signal: int = signal.SIGTERM
+    explained: bool = False
+    """It failed for a reason that `said` gives: its traceback says nothing more."""
     follows: bool = False
     """It was interrupted because another process of the run ended."""
 
@@ -60,7 +64,14 @@ def outcome_of(train: Callable[[], dict[str, Any]]) -> Outcome:
             return replace(lost(why, error), follows=True)
         if fault := _fault_of_the_machine(error):
             return lost(f"{fault.filename or 'a file'}: {fault.strerror}", error)
-        return Outcome("failed", error=described(error), said=f"{type(error).__name__}: {_words(error)}")
+        said = f"{type(error).__name__}: {_words(error)}"
+        if _out_of_memory(error):
+            said = (
+                f"Out of memory: {_first_line(error)} Lower data.batch_size, or deal it to micro-batches "
+                "(trainer.accumulate), or make the model smaller (model.n_embd, model.n_layer, data.block_size)."
+            )
+        explained = isinstance(error, Explained) or _out_of_memory(error)
+        return Outcome("failed", error=described(error), said=said, explained=explained)
 
 
 def described(error: BaseException) -> dict[str, str]:
@@ -95,6 +106,13 @@ def _lost_another(error: BaseException) -> bool:
         type(link).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
         or (isinstance(link, RuntimeError) and any(words in str(link) for words in WORDS_OF_GLOO))
         for link in _chain(error)
+    )
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)  # which torch.OutOfMemoryError is, too
+        and (type(error).__name__ == "OutOfMemoryError" or any(words in str(error) for words in WORDS_OF_ALLOCATION))
     )
 
 

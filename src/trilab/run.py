@@ -20,7 +20,7 @@ from rich.console import Console
 from trilab import checkpoint
 from trilab.atomic import replacing
 from trilab.budget import matched, training_flops
-from trilab.build import build_model
+from trilab.build import build_model, check_memory
 from trilab.callbacks.checkpoints import Checkpoints
 from trilab.callbacks.path_check import PathCheck
 from trilab.callbacks.progress import TrainingProgress
@@ -142,6 +142,7 @@ def prepare(config: Config, folder: Path, console: Console | None = None) -> Job
         world_size=config.trainer.devices * config.trainer.num_nodes,
     )
     optim = bind(config.optim, "optim")()
+    check_memory(config, len(corpus.vocabulary))
     learner = Learner(
         build_model(config, len(corpus.vocabulary)),
         optim,

@@ -9,8 +9,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from trilab import checkpoint
-from trilab.budget import build_on_meta
-from trilab.build import build_model
+from trilab.build import build_model, build_on_meta
 from trilab.config import Config, read
 from trilab.errors import BadInput
 from trilab.model import LanguageModel

@@ -84,7 +84,7 @@ def test_the_terminal_shows_the_same_and_where_the_baseline_is(experiment: Path)
     assert rows["none"].split() == ["none", "2", "2.6250", "0.1768", "baseline", "│", "4,257", "300,000"]
     assert rows["softmax"].split() == ["softmax", "1", "3.0000", "+0.2500", "undecided", "│████▌", "4,257", "400,000"]
     assert list(rows)[1:6] == ["strategy", "─" * len(rows["strategy"].rstrip()), "attention", "none", "softmax"]
-    assert max(map(len, rows.values())) <= 120
+    assert max(len(line) for first, line in rows.items() if first != "The") <= 120
 
 
 @pytest.mark.usefixtures("three")
@@ -204,6 +204,13 @@ def test_names_losses_and_differences_are_whole_on_a_terminal_of(experiment: Pat
     assert max(map(len, table)) <= width
     assert ("█" in printed(console)) == (width == 130)
     assert "…" not in printed(console)
+
+
+@pytest.mark.usefixtures("three")
+def test_where_the_page_is_stands_in_one_piece_on_a_screen_of_any_width(experiment: Path) -> None:
+    console = a_console(20)
+    report(experiment, console=console)
+    assert f"The page: {experiment.as_posix()}/report.html; for programs: report.json" in printed(console)
 
 
 @pytest.mark.usefixtures("three")

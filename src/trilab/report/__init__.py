@@ -109,7 +109,9 @@ def report(
         _write(folder / name, text)
     show(made, console)
     place = in_encoding(one_line(folder.as_posix()), console)
-    console.print(Text(f"The page: {place}/report.html; for programs: report.json, report.csv beside it", "dim"))
+    # in one piece, however wide the screen is: a path that is broken over two lines cannot be copied
+    where = f"The page: {place}/report.html; for programs: report.json, report.csv beside it"
+    console.print(Text(where, "dim"), soft_wrap=True)
     return made
 
 
