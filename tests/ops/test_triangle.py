@@ -12,15 +12,17 @@ from trilab.ops.triangle import triangular_product, triangular_product_flops, tr
 LENGTHS = [1, 2, 3, 4, 15, 16, 17, 33]
 
 
-@pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["side by side", "row by row"])
+def _small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triangle, "LEAST_ROWS", 2)
+    monkeypatch.setattr(triangle, "WIDE", 1 if request.param == "row by row" else 1000)
     torch.manual_seed(0)
 
 
-def drawn(time: int, heads: int = 2, columns: int = 3) -> tuple[Tensor, Tensor]:
+def drawn(time: int, heads: int = 2, columns: int = 3, batch: int = 2) -> tuple[Tensor, Tensor]:
     A = torch.randn(heads, time, time, dtype=torch.float64).tril()
-    return A.requires_grad_(), torch.randn(heads, time, columns, dtype=torch.float64, requires_grad=True)
+    v = torch.randn(batch, time, heads * columns, dtype=torch.float64)
+    return A.requires_grad_(), v.requires_grad_()
 
 
 @pytest.mark.parametrize("time", LENGTHS)
@@ -47,13 +49,14 @@ def test_a_gradient_that_nobody_asks_for_is_not_made(wanted: str) -> None:
     (v if wanted == "table" else A).requires_grad_(False)
     with FlopCounterMode(display=False) as counter:
         triangular_product(A, v).sum().backward()
-    assert counter.get_total_flops() == 2 * 2 * triangular_product_flops(16, 3)  # heads; forward and one gradient
+    once = 2 * 2 * triangular_product_flops(16, 3)  # rows of the batch, heads
+    assert counter.get_total_flops() == 2 * once  # forward and one gradient
     assert part.grad is not None
 
 
 @pytest.mark.parametrize("time", LENGTHS)
 def test_the_stated_flops_are_the_counted_ones(time: int) -> None:
-    A, v = drawn(time, heads=1)
+    A, v = drawn(time, heads=1, batch=1)
     with FlopCounterMode(display=False) as forward:
         y = triangular_product(A, v)
     with FlopCounterMode(display=False) as backward:

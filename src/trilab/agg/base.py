@@ -298,12 +298,7 @@ def weighted_sum(weights: Tensor, v: Tensor) -> Tensor:
 
 def triangular_sum(weights: Tensor, v: Tensor) -> Tensor:
     """`weighted_sum` of one table for all rows of the batch, its upper half skipped: (H, T, T) and (B, T, C)."""
-    batch, time, channels = v.shape
-    n_head = len(weights)
-    # the rows of the batch side by side: one large product a head, and one sum over them for the table's gradient
-    values = v.to(weights.dtype).view(batch, time, n_head, -1).permute(2, 1, 0, 3).reshape(n_head, time, -1)
-    y = triangular_product(weights, values).view(n_head, time, batch, -1).permute(2, 1, 0, 3)
-    return y.reshape(batch, time, channels).to(v.dtype)
+    return triangular_product(weights, v.to(weights.dtype)).to(v.dtype)
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
