@@ -9,7 +9,7 @@ class BadInput(ValueError):
     """
 
 
-class Explained(Exception):
+class TrainingError(Exception):
     """A training that failed for a reason that the message gives, with what would help.
 
     Where in the code it came to light says nothing more: the traceback is written down, not shown.

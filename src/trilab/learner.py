@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from trilab.compiling import compiled
-from trilab.errors import Explained
+from trilab.errors import TrainingError
 from trilab.init import seed_of
 from trilab.loss import char_nats, mean_nats
 from trilab.metrics import Loss, LossByBlock, LossByPosition, answer_metrics, validation_metrics
@@ -33,7 +33,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
         module.train(training)
 
 
-class Diverged(Explained):
+class Diverged(TrainingError):
     """A loss that is NaN or infinite. The message names the step (the first is 1)."""
 
 
@@ -153,7 +153,7 @@ class Learner(LightningModule):
         These would wait for one another's gradients without end.
 
         Raises:
-            RuntimeError: there is such a weight; the message names it.
+            TrainingError: there is such a weight; the message names it.
         """
         rate = self.lr_of(self.global_step + 1)
         for group in optimizer.param_groups:
@@ -162,7 +162,7 @@ class Learner(LightningModule):
             return
         idle = [name for name, p in self.model.named_parameters() if p.requires_grad and p.grad is None]
         if idle:
-            raise RuntimeError(
+            raise TrainingError(
                 f"The loss does not depend on {', '.join(idle)}: several processes can only share gradients that are "
                 "there. Use every parameter in `forward`, set its requires_grad to False, or train on one process."
             )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from trilab.errors import BadInput, Explained
+from trilab.errors import BadInput, TrainingError
 from trilab.stopping import Stopped, wished
 
 # What a machine does to a run, not a run to itself: tried again later, the same step can go well.
@@ -64,13 +64,13 @@ def outcome_of(train: Callable[[], dict[str, Any]]) -> Outcome:
             return replace(lost(why, error), follows=True)
         if fault := _fault_of_the_machine(error):
             return lost(f"{fault.filename or 'a file'}: {fault.strerror}", error)
-        said = f"{type(error).__name__}: {_words(error)}"
         if _out_of_memory(error):
             said = (
-                f"Out of memory: {_first_line(error)} Lower data.batch_size, or deal it to micro-batches "
+                f"Out of memory: {_first_line(error).rstrip('.')}. Lower data.batch_size, or deal it to micro-batches "
                 "(trainer.accumulate), or make the model smaller (model.n_embd, model.n_layer, data.block_size)."
             )
-        explained = isinstance(error, Explained) or _out_of_memory(error)
+            return Outcome("failed", error=described(error), said=said, explained=True)
+        said, explained = f"{type(error).__name__}: {_words(error)}", isinstance(error, TrainingError)
         return Outcome("failed", error=described(error), said=said, explained=explained)
 
 

@@ -7,6 +7,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from trilab.callbacks.seldom import Seldom
+from trilab.errors import TrainingError
 from trilab.gate import Coverage, Leak, examine_path
 from trilab.learner import Learner
 
@@ -45,7 +46,7 @@ class PathCheck(Seldom):
         """Examine.
 
         Raises:
-            RuntimeError: refuse is set, and a logit moves with later tokens. The training has begun: it has failed.
+            TrainingError: refuse is set, and a logit moves with later tokens. The training has begun: it has failed.
         """
         assert isinstance(pl_module, Learner)
         dtype = DTYPES.get(str(trainer.precision).partition("-")[0], torch.float32)
@@ -66,6 +67,6 @@ class PathCheck(Seldom):
             )
         except Leak as leak:
             if self.refuse:
-                raise RuntimeError(str(leak)) from leak
+                raise TrainingError(str(leak)) from leak
             self.leak = leak.line
             log.warning("%s", leak)
