@@ -32,6 +32,7 @@ from trilab.cli import main as trilab_main
 from trilab.compose import composed
 from trilab.corpus import read_corpus
 from trilab.launch import main as train_main
+from trilab.report.runs import read_run
 
 from .conftest import QUICK, exit_code
 
@@ -158,6 +159,9 @@ def trained(folder: Path, *keys: str) -> str:
     left = list((folder / "outputs").rglob("config.yaml"))
     if came_to == REFUSED and left:
         raise Unclear(f"refused, but {left} is left: {err}")
+    for config in left:
+        if (run := read_run(config.parent)).status == "unreadable":
+            raise Unclear(f"what is left cannot be reported: {run.reason}")
     return TRAINED if came_to == ANSWERED and left else came_to
 
 
@@ -166,10 +170,12 @@ def try_file(content: bytes, folder: Path, expected: str | None = None) -> str:
     path = folder / "text.txt"
     path.write_bytes(content)
     came_to = trained(folder, f"data.path={path}")
-    if came_to == TRAINED and expected is not None:
-        found = read_corpus({"_target_": "trilab.corpora.file.read", "path": str(path)}).text
-        if found != expected:
-            raise Unclear(f"{expected!r} came back as {found!r}")
+    if came_to == TRAINED:
+        found = read_corpus({"_target_": "trilab.corpora.file.read", "path": str(path)})
+        if expected is not None and found.text != expected:
+            raise Unclear(f"{expected!r} came back as {found.text!r}")
+        if found.vocabulary.encode(found.text).tolist() != found.tokens.tolist():
+            raise Unclear(f"{found.text!r} has other tokens than those it was decoded from")
     return came_to
 
 

@@ -1,6 +1,7 @@
 """`trilab …` as a user types it."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from trilab import __version__
+from trilab.report.runs import read_runs
 
 from .command import train_py
 from .conftest import ROOT, Outcome
@@ -102,10 +104,23 @@ def test_report_of_what_is_no_experiment_exits_with_2_and_one_line(trilab: Train
 
 
 @pytest.mark.slow
-def test_characters_that_the_terminal_cannot_show_do_not_end_a_training(tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
+def test_a_locale_without_utf_8_changes_nothing(tmp_path: Path) -> None:
+    text = tmp_path / "naïve 漢字.txt"
     text.write_text("naïve 漢字 🙂\n" * 300, encoding="utf-8")
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
-    trained = train_py(tmp_path, "agg=softmax", "callbacks.sample_chars=200", text=text, **plain)
-    assert trained.code == 0, trained.err
-    assert "\\u6f22" in trained.out
+    keys = ("agg=softmax", 'label="漢é"', 'experiment_name="é"', f'data.path="{text}"', "callbacks.sample_chars=200")
+    runs, said = [], []
+    places: dict[str, dict[str, str]] = {"here": {}, "there": plain}
+    for name, environment in places.items():
+        (tmp_path / name).mkdir()
+        trained = train_py(tmp_path / name, *keys, text=Path("overridden.txt"), **environment)
+        assert trained.code == 0, trained.err
+        runs.append(trained.run)
+        said.append(trained.out.partition("a sample")[2].partition("val/loss")[0])
+    assert "漢" in said[0]
+    assert said[0] == said[1]
+    assert runs[0].name == runs[1].name
+    assert runs[0].parent.name == runs[1].parent.name == "é"
+    [row] = read_runs(runs[1].parent)
+    assert (row.status, row.config["label"], row.config["data"]["path"]) == ("finished", "漢é", str(text))
+    assert "漢é" in json.loads((runs[1] / "summary.json").read_text())["command"]

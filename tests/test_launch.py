@@ -220,6 +220,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
         (["seed=zero"], ["seed='zero' must be a whole number"]),
         (["threads=0"], ["threads=0 must be at least 1"]),
         (["data.path=nowhere.txt"], ["nowhere.txt does not exist"]),
+        (["data.path=né.txt"], ["data.path=né.txt cannot be read", """'data.path="né.txt"'"""]),
         (["trainer.accumulate=3"], ["data.batch_size=32", "3"]),
         (["trainer.precision=float"], ["trainer.precision=float"]),
         (["trainer.accelerator=abacus"], ["abacus"]),

@@ -10,6 +10,7 @@ from typing import Any
 from trilab import __version__
 from trilab.errors import BadInput
 from trilab.imports import importing_torch
+from trilab.utf8_mode import ensure_utf8
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     Exit code 0, 1 (a law does not hold, a row is not reproduced), 2 (bad input), 130 (Ctrl-C), 141 (nobody reads what
     is written), or 128 and the number of the signal that stopped a training.
     """
+    ensure_utf8()
     if sys.argv[1:2] == ["train"]:  # Hydra reads the rest of the command line itself
         from trilab.launch import main as train
 

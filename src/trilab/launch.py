@@ -29,6 +29,7 @@ from trilab.help import help_text, keys_in_words
 from trilab.lock import Held
 from trilab.reading.standard_input import in_its_place
 from trilab.stopping import Stopped
+from trilab.utf8_mode import ensure_utf8
 
 log = logging.getLogger("trilab")
 
@@ -47,6 +48,7 @@ def main() -> None:
 
     Exit code 0, 1 (a run did not finish), 2 (bad input), or 128 and the number of the signal that stopped it.
     """
+    ensure_utf8()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra's errors through: they are told here, in one line
     speak()
     _forget()
@@ -190,6 +192,12 @@ def _explained(error: Exception) -> str:
     text = str(error).partition("\nConfig search path:")[0].strip()
     if "Could not load 'hydra/sweeper/optuna'" in text:
         return "hydra/sweeper=optuna_tpe needs a package that is not installed: pip install 'trilab[optuna]'."
+    if unquoted := re.match(r"LexerNoViableAltException: (.+)", text):
+        key, _, value = unquoted[1].partition("=")
+        return (
+            f"{unquoted[1]} cannot be read: a value of more than letters of ASCII and digits stands in quotes of its "
+            f"own, within those of the shell: '{key}=\"{value}\"'."
+        )
     unknown = re.match(r"Could not override '(.+?)'", text)
     if not unknown:
         return text

@@ -1,31 +1,6 @@
 """What is typed on a command line."""
 
-import os
-import subprocess
-import sys
-
-from trilab.generation.typed import argument, lf, separator, without_last_line_end
-
-PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-
-
-def test_arguments_are_the_same_in_a_locale_without_utf_8() -> None:
-    code = "import sys; from trilab.generation.typed import argument; print(ascii(argument(sys.argv[1])), end='')"
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code, word], env=os.environ | environment, capture_output=True, check=True
-        ).stdout
-        for word in (b"na\xc3\xafve \xf0\x9f\x99\x82", b"123", b"\xe9")
-        for environment in ({}, PLAIN)
-    ]
-    assert said[0] == said[1] == ascii("naïve 🙂").encode()
-    assert said[2] == said[3] == b"'123'"
-    assert said[4] == said[5] == rb"'\udce9'"  # no UTF-8 in any locale: left to be refused by its code point
-
-
-def test_what_python_could_read_is_left_alone() -> None:
-    for text in ("", "123", " a\\n", "é🙂", "\ud800"):
-        assert argument(text) == text
+from trilab.generation.typed import lf, separator, without_last_line_end
 
 
 def test_line_ends_become_lf_and_one_at_the_end_can_be_left_out() -> None:

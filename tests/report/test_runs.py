@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trilab.errors import BadInput
-from trilab.report import make_report
+from trilab.report import make_report, report
 from trilab.report.page import page_html
 from trilab.report.runs import number, one_line, read_run, read_runs
 
@@ -196,3 +197,14 @@ def test_a_pipe_in_a_file_s_place_is_not_waited_for(experiment: Path, add_run: A
     made = make_report(experiment)
     assert page_html(made)
     assert "none" in {row.name for row in made.rows}
+
+
+def test_a_run_on_a_file_whose_name_is_no_utf_8_is_read_and_reported(experiment: Path, add_run: AddRun) -> None:
+    folder = add_run("none", seed=0, val_loss=2.5)
+    config = yaml.safe_load((folder / "config.yaml").read_text()) | {"data": {"path": os.fsdecode(b"caf\xe9.txt")}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, allow_unicode=True))
+    assert "\\uDCE9" in (folder / "config.yaml").read_text()
+    [run] = read_runs(experiment)
+    assert (run.status, run.config["data"]["path"]) == ("finished", "caf?.txt")
+    report(experiment)
+    assert (experiment / "report.html").is_file()

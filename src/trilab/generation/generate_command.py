@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trilab.errors import BadInput
 from trilab.generation.sampling import Sampling
-from trilab.generation.typed import argument, without_last_line_end
+from trilab.generation.typed import without_last_line_end
 from trilab.imports import importing_torch
 from trilab.named_run import find_run
 from trilab.reading.decoding import check_encoding
@@ -65,7 +65,7 @@ def write_texts(
         raise BadInput(f"--number {number} must be 1 or more texts.")
     path = find_run(run, outputs)
     if prompt_file is None:
-        origin, given, trained = "--prompt", argument(prompt or ""), _loaded(path, trust=trust)
+        origin, given, trained = "--prompt", prompt or "", _loaded(path, trust=trust)
     else:
         origin = as_given("--prompt-file", shown(prompt_file))
         trained, given = _loaded_with_text(path, prompt_file, "--prompt-file", encoding, trust=trust)
@@ -78,9 +78,7 @@ def write_texts(
     if known.left_out:
         print(f"{origin}: {known}", file=sys.stderr)
     prompt = trained.vocabulary.decode(known.tokens)
-    stops = [
-        known_text(argument(stop), trained, origin="--stop, which could never come,", skip=False).text for stop in stops
-    ]
+    stops = [known_text(stop, trained, origin="--stop, which could never come,", skip=False).text for stop in stops]
     _same_in_every_locale()
     for text in range(1, number + 1):
         written = write(

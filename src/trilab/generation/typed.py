@@ -1,14 +1,4 @@
-"""What somebody types, or keeps in a file to be taken as typed → text, the same in every locale."""
-
-import os
-
-
-def argument(text: str) -> str:
-    """An argument as UTF-8, where the locale could not read it as such and Python kept its bytes as surrogates."""
-    try:
-        return os.fsencode(text).decode() if any("\udc80" <= c <= "\udcff" for c in text) else text
-    except UnicodeError:
-        return text
+"""What somebody types, or keeps in a file to be taken as typed → text."""
 
 
 def separator(text: str) -> str:

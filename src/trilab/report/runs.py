@@ -19,6 +19,7 @@ Status = Literal["finished", "failed", "unfinished", "unreadable"]
 STATUSES: tuple[Status, ...] = ("finished", "failed", "unfinished", "unreadable")
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 _SEED_AND_HASH = re.compile(r"-seed-?\d+-[0-9a-f]{8}$")  # what a folder's name has after the row's, see identity.py
 _TAIL = 65536  # bytes: many lines of metrics.jsonl, so that the last whole one is among them
 
@@ -182,10 +183,11 @@ def _read_mapping(path: Path) -> dict[str, Any] | None:
     """A JSON or YAML file as plain JSON values; None if there is none; ValueError, with its name, if it is broken."""
     try:
         text = read_whole(path).decode("utf-8")
-        value = json.loads(text) if path.suffix == ".json" else yaml.load(text, _YamlLoader)
+        value = json.loads(text) if path.suffix == ".json" else yaml.load(text, _loader_of(text))
         _refuse_multiplied(value, 20 * len(text) + 10_000)
-        # YAML can hold what JSON cannot: dates, keys that are no strings, a mapping inside itself.
-        value = json.loads(json.dumps(value, default=str))
+        # YAML can hold what JSON cannot: dates, keys that are no strings, a mapping inside itself. A file's name may be
+        # bytes that are no UTF-8, which no page can hold.
+        value = json.loads(json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "replace"))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -195,6 +197,11 @@ def _read_mapping(path: Path) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise ValueError(f"{path.name} holds no keys")
     return value
+
+
+def _loader_of(text: str) -> Any:
+    """The one in C, unless bytes of a file's name stand there as halves of surrogate pairs, which it does not read."""
+    return yaml.SafeLoader if _HALF_A_PAIR.search(text) else _YamlLoader
 
 
 def _refuse_multiplied(value: object, most: int) -> None:
