@@ -160,8 +160,8 @@ def trained(folder: Path, *keys: str) -> str:
     if came_to == REFUSED and left:
         raise Unclear(f"refused, but {left} is left: {err}")
     for config in left:
-        if (run := read_run(config.parent)).status == "unreadable":
-            raise Unclear(f"what is left cannot be reported: {run.reason}")
+        if (kept := read_run(config.parent)).status == "unreadable":
+            raise Unclear(f"what is left cannot be reported: {kept.reason}")
     return TRAINED if came_to == ANSWERED and left else came_to
 
 
