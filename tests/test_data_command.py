@@ -180,3 +180,16 @@ def test_bad_options_are_one_line(trilab, text, option, why):
     assert done.code == 2
     assert why in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["abc def", "aaaa " * 4, "a" * 900])
+def test_no_command_is_given_for_a_text_that_none_can_train_on(trilab, tmp_path, text):
+    (tmp_path / "text.txt").write_text(text)
+    assert trilab("data", tmp_path / "text.txt").out.splitlines()[-1] == "As it is, it cannot be trained on."
+    assert json.loads(trilab("data", tmp_path / "text.txt", "--json").out)["command"] is None
+
+
+def test_the_command_for_a_short_text_sets_a_batch_that_it_can_fill(trilab, tmp_path):
+    (tmp_path / "text.txt").write_text("abc def " * 5)
+    command = trilab("data", tmp_path / "text.txt", "--val-share", "0.5").out.splitlines()[-1]
+    assert f"data.batch_size={20 - BLOCK_SIZE} " in command

@@ -89,7 +89,7 @@ class Inspection:
                     f"too short to train on: the {split} split has {_many(size, 'character')}, and "
                     f"data.block_size={BLOCK_SIZE} needs {BLOCK_SIZE + 1}"
                 )
-        if 0 < (windows := int(self.counts["training"].sum()) - BLOCK_SIZE) < BATCH_SIZE:
+        if 0 < (windows := self._windows) < BATCH_SIZE:
             said.append(
                 f"too short for data.batch_size={BATCH_SIZE}: with data.block_size={BLOCK_SIZE} the training split has "
                 f"{_many(windows, 'window')}; add data.batch_size={windows}"
@@ -97,6 +97,21 @@ class Inspection:
         if len(total) == 1:
             said.append("one character over and over: there is nothing to predict, and it cannot be trained on")
         return said
+
+    @property
+    def trainable(self) -> bool:
+        """Whether a run that sets no sizes, but for the batch, can be trained on it."""
+        long_enough = all(int(counts.sum()) > BLOCK_SIZE for counts in self.counts.values())
+        return long_enough and len(self.corpus.vocabulary) > 1
+
+    @property
+    def keys(self) -> list[str]:
+        """What has to be set besides the source."""
+        return [f"data.batch_size={self._windows}"] * (0 < self._windows < BATCH_SIZE)
+
+    @property
+    def _windows(self) -> int:
+        return int(self.counts["training"].sum()) - BLOCK_SIZE
 
 
 def inspect(corpus: Corpus, *, val_share: float, test_share: float) -> Inspection:
@@ -129,7 +144,9 @@ def show(
         val_share, test_share: that it was made with.
         as_json: an object, and nothing else.
     """
-    command = command_for(overrides, val_share=val_share, test_share=test_share)
+    command = None
+    if inspection.trainable:
+        command = command_for([*overrides, *inspection.keys], val_share=val_share, test_share=test_share)
     if as_json:
         print(json.dumps(_as_json(inspection, command)))
         return
@@ -144,7 +161,7 @@ def show(
         for line in [*(f"- {line}" for line in inspection.odd), ""]:
             console.print(harmless(line), markup=False, highlight=False)
     print(shown.get(), end="", flush=True)
-    _print_to_be_pasted(harmless(command))
+    _print_to_be_pasted(harmless(command or "As it is, it cannot be trained on."))
 
 
 def useful_share(corpus: Corpus) -> float:
@@ -206,7 +223,7 @@ def _table(inspection: Inspection) -> Table:
     return table
 
 
-def _as_json(inspection: Inspection, command: str) -> dict[str, Any]:
+def _as_json(inspection: Inspection, command: str | None) -> dict[str, Any]:
     corpus = inspection.corpus
     return {
         "name": corpus.name,
