@@ -83,12 +83,11 @@ class Inspection:
                 more = f" and {len(own) - SHOWN:,} more" if len(own) > SHOWN else ""
                 one = "s" * (len(own) == 1)
                 said.append(f"{_many(len(own), 'character')} come{one} in the {split} split only: {shown}{more}")
-        for split, counts in self.counts.items():
-            if (size := int(counts.sum())) <= BLOCK_SIZE:
-                said.append(
-                    f"too short to train on: the {split} split has {_many(size, 'character')}, and "
-                    f"data.block_size={BLOCK_SIZE} needs {BLOCK_SIZE + 1}"
-                )
+        said += [
+            f"too short to train on: the {split} split has {_many(size, 'character')}, and "
+            f"data.block_size={BLOCK_SIZE} needs {BLOCK_SIZE + 1}"
+            for split, size in self._too_short.items()
+        ]
         if 0 < (windows := self._windows) < BATCH_SIZE:
             said.append(
                 f"too short for data.batch_size={BATCH_SIZE}: with data.block_size={BLOCK_SIZE} the training split has "
@@ -101,13 +100,18 @@ class Inspection:
     @property
     def trainable(self) -> bool:
         """Whether a run that sets no sizes, but for the batch, can be trained on it."""
-        long_enough = all(int(counts.sum()) > BLOCK_SIZE for counts in self.counts.values())
-        return long_enough and len(self.corpus.vocabulary) > 1
+        return not self._too_short and len(self.corpus.vocabulary) > 1
 
     @property
     def keys(self) -> list[str]:
         """What has to be set besides the source."""
         return [f"data.batch_size={self._windows}"] * (0 < self._windows < BATCH_SIZE)
+
+    @property
+    def _too_short(self) -> dict[str, int]:
+        """The splits without a window, and their characters."""
+        sizes = {split: int(counts.sum()) for split, counts in self.counts.items()}
+        return {split: size for split, size in sizes.items() if size <= BLOCK_SIZE}
 
     @property
     def _windows(self) -> int:
