@@ -26,7 +26,7 @@ class SelfAttention(QueryKeyAggregation):
     Q = x Wq and K = x Wk, cut into H heads with a table each. Value and output maps are the model's (`project`).
     2·C² parameters. O(T²·C + T·C²) time; 2·T·C numbers of state, the keys and values of the past.
 
-    The table is made for `weights` only: the averages come from torch's fused kernels, O(T·C) memory, gradients too.
+    The table is made for `weights` only: the averages come from fused kernels, O(T·C) memory, gradients too.
     Where there is none, under dropout on a CPU, all H·T² pairs of each row of the batch are kept for the gradient.
 
     With a window each token sees itself and the window - 1 before it: O(T·window·C + T·C²) time, in blocks of queries

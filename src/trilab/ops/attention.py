@@ -4,16 +4,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from trilab.ops.causal_attention import causal_attention, serves
+
 LEAST_ROWS = 32  # queries of a block under a narrower window: smaller blocks are no faster
 
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, scale: float, dropout: float = 0.0
 ) -> Tensor:
-    """Every query over the keys that it can see, by torch's fused kernels: values and gradients in O(T) memory.
+    """Every query over the keys that it can see, by fused kernels: values and gradients in O(T) memory.
 
-    Under autocast on a CPU it is computed in the dtype of q all the same: the fused gradient is slow in half precision.
-    With dropout there is no fused kernel on CPUs: the pairs, (B, H, R, S), are then kept for the gradient.
+    They are torch's, but for causal attention on a CPU where one of ours is faster (`causal_attention`). Under autocast
+    on a CPU it is computed in the dtype of q all the same: the fused gradient is slow in half precision. With dropout
+    there is no fused kernel on CPUs: the pairs, (B, H, R, S), are then kept for the gradient.
 
     Args:
         q: (B, H, R, D), the last R of S positions if there is no bias and R > 1; then R = S.
@@ -26,6 +29,8 @@ def attention(
         (B, H, R, D).
     """
     causal = bias is None and q.shape[2] > 1
+    if causal and not dropout and serves(q, k, v, q.shape[2]):
+        return causal_attention(q, k, v, q.shape[2], scale=scale)
     if not (q.device.type == "cpu" and torch.is_autocast_enabled("cpu")):
         return scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale)
     with torch.autocast("cpu", enabled=False):
@@ -35,8 +40,8 @@ def attention(
 def window_attention(q: Tensor, k: Tensor, v: Tensor, size: int, *, scale: float, dropout: float = 0.0) -> Tensor:
     """Every query over its own key and the size - 1 before it, O(T·(size + LEAST_ROWS)) time and, with dropout, memory.
 
-    In blocks of queries, each over the keys of the block and the size - 1 before it: no block but the first reaches
-    back past the beginning.
+    By `causal_attention` where that serves, O(T·size) then. Else in blocks of queries, each over the keys of the block
+    and the size - 1 before it: no block but the first reaches back past the beginning.
 
     Args:
         q, k, v: (B, H, T, D).
@@ -48,6 +53,8 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, size: int, *, scale: float
         Beltagy, Peters, Cohan, Longformer, 2020, section 3.1, without its global tokens.
     """
     time = q.shape[2]
+    if not dropout and serves(q, k, v, size):
+        return causal_attention(q, k, v, size, scale=scale)
     if time <= size:
         return attention(q, k, v, scale=scale, dropout=dropout)
     rows, rest = _blocks(time, size)

@@ -15,7 +15,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-# no contraction, no processor of its own: the same bits everywhere, and memory is what the kernels wait for anyhow
+# no contraction, no processor of its own: the same bits everywhere. Most kernels wait for memory anyhow; those that do
+# not give flags of their own
 FLAGS = ("-O2", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
 PATIENCE = 60  # seconds for a compilation
 PARTIAL = ".partial"
@@ -29,7 +30,7 @@ class CannotCompile(Exception):
 
 
 @cache
-def library(sources: tuple[Path, ...], otherwise: str) -> ctypes.CDLL | None:
+def library(sources: tuple[Path, ...], otherwise: str, flags: tuple[str, ...] = ()) -> ctypes.CDLL | None:
     """C code, compiled; None where there is no way to have that, which the log then tells once.
 
     It is kept below $XDG_CACHE_HOME, or ~/.cache, under a name made of all that it depends on. Where that cannot be
@@ -38,14 +39,15 @@ def library(sources: tuple[Path, ...], otherwise: str) -> ctypes.CDLL | None:
     Args:
         sources: the file that is compiled, and then those that it includes.
         otherwise: what the log says of doing without: "Sums go by torch's own operations, which are slower".
+        flags: for the compiler, after FLAGS and the file.
     """
     try:
         compiler = _compiler()
         try:
-            return _built(sources, compiler, _kept_in())
+            return _built(sources, flags, compiler, _kept_in())
         except OSError:
             with tempfile.TemporaryDirectory(prefix="trilab-", ignore_cleanup_errors=True) as folder:
-                return _built(sources, compiler, Path(folder))  # what is loaded stays after its file is gone
+                return _built(sources, flags, compiler, Path(folder))  # what is loaded stays after its file is gone
     except (CannotCompile, OSError) as error:
         log.info("%s: %s", otherwise, error)
         return None
@@ -68,7 +70,7 @@ def _kept_in() -> Path:
     return Path(base) / "trilab"
 
 
-def _built(sources: tuple[Path, ...], compiler: list[str], folder: Path) -> ctypes.CDLL:
+def _built(sources: tuple[Path, ...], flags: tuple[str, ...], compiler: list[str], folder: Path) -> ctypes.CDLL:
     """Loaded from this folder, after compiling it there if it is not yet, or not whole.
 
     Raises:
@@ -76,7 +78,7 @@ def _built(sources: tuple[Path, ...], compiler: list[str], folder: Path) -> ctyp
         CannotCompile: the compiler fails.
     """
     name = sources[0].stem
-    target = folder / f"{name}-{_key(sources, compiler)}.so"
+    target = folder / f"{name}-{_key(sources, flags, compiler)}.so"
     if target.exists():
         try:
             return ctypes.CDLL(str(target))
@@ -87,7 +89,7 @@ def _built(sources: tuple[Path, ...], compiler: list[str], folder: Path) -> ctyp
     handle, partial = tempfile.mkstemp(dir=folder, prefix=f".{target.stem}-", suffix=PARTIAL)
     os.close(handle)
     try:
-        _compile(sources[0], compiler, partial)
+        _compile(sources[0], flags, compiler, partial)
         Path(partial).chmod(0o755)
         Path(partial).replace(target)  # whole or not at all, whoever else compiles it at the same time
     finally:
@@ -102,8 +104,8 @@ def _remove_abandoned(partials: Iterable[Path]) -> None:
                 partial.unlink()
 
 
-def _compile(source: Path, compiler: list[str], target: str) -> None:
-    command = [*compiler, *FLAGS, str(source), "-o", target]
+def _compile(source: Path, flags: tuple[str, ...], compiler: list[str], target: str) -> None:
+    command = [*compiler, *FLAGS, str(source), *flags, "-o", target]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=PATIENCE
@@ -115,10 +117,10 @@ def _compile(source: Path, compiler: list[str], target: str) -> None:
         raise CannotCompile(f"{compiler[0]} fails: {said}")
 
 
-def _key(sources: tuple[Path, ...], compiler: list[str]) -> str:
+def _key(sources: tuple[Path, ...], flags: tuple[str, ...], compiler: list[str]) -> str:
     """Of the sources, the compiler, how it is called, and the kind of system. No process is started for it."""
     program = Path(compiler[0]).resolve()
     facts = program.stat()
     system = (platform.system(), platform.machine(), *platform.libc_ver())
-    told = repr((str(program), facts.st_size, facts.st_mtime_ns, compiler[1:], FLAGS, system))
+    told = repr((str(program), facts.st_size, facts.st_mtime_ns, compiler[1:], FLAGS, flags, system))
     return hashlib.sha256(b"\0".join([told.encode(), *(path.read_bytes() for path in sources)])).hexdigest()[:16]

@@ -12,16 +12,19 @@ TRITON = find_spec("triton") is not None
 
 
 def has_kernels(x: Tensor) -> bool:
-    """Whether there are kernels for tensors on the device of x, and they may be called.
-
-    An exported program must run where trilab is not installed, and the transforms of torch.func look into what they
-    transform: both are given torch's own operations.
-    """
-    if torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active():
+    """Whether there are kernels for tensors on the device of x, and they may be called."""
+    if looked_into():
         return False
     if x.is_cpu:  # torch.compile need not look into how a library is made: what is registered can do without
         return torch.compiler.is_compiling() or library() is not None
     return x.is_cuda and TRITON
+
+
+def looked_into() -> bool:
+    """Whether torch's own operations are wanted: an exported program must run where trilab is not installed, and the
+    transforms of torch.func look into what they transform.
+    """
+    return torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active()
 
 
 def at_once(*tensors: Tensor | None) -> bool:

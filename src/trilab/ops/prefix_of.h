@@ -58,7 +58,7 @@ WIDEST static void OF(prefix_adjoint)(const void *given, long row, long first, l
 
 void OF(prefix)(long rows, long time, long channels, int mean, int adjoint, long threads, const void *x, void *y) {
     struct prefix job = {time, channels, mean, x, y};
-    spread(adjoint ? OF(prefix_adjoint) : OF(prefix_forward), &job, rows, channels, UNIT, threads);
+    spread_rows(adjoint ? OF(prefix_adjoint) : OF(prefix_forward), &job, rows, channels, UNIT, threads);
 }
 
 #undef STORED

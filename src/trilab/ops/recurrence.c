@@ -6,56 +6,44 @@
  * them. Vectors are of one length wherever they are computed, and compiled without contraction to fused products: the
  * same bits on all processors. */
 
-#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { BLOCK = 512, UNIT = 64, MOST_THREADS = 256, LANES = 8 };
+#include "threads.h"
+
+enum { BLOCK = 512, UNIT = 64, LANES = 8 };
 
 /* Work on channels first … end - 1, at most BLOCK, of one batch row. */
-typedef void work(const void *job, long row, long first, long end);
+typedef void row_work(const void *job, long row, long first, long end);
 
-struct share {
-    work *work;
+struct rows {
+    row_work *work;
     const void *job;
-    long rows, channels, unit; /* unit: channels that stay together */
-    long begin, end;           /* of rows · ⌈channels / unit⌉ pieces */
+    long channels, unit; /* unit: channels that stay together */
 };
 
-static long least(long one, long two) { return one < two ? one : two; }
+static long pieces_of_a_row(const struct rows *all) { return (all->channels + all->unit - 1) / all->unit; }
 
-static void *do_share(void *given) {
-    const struct share *share = given;
-    long pieces = (share->channels + share->unit - 1) / share->unit;
-    for (long now = share->begin; now < share->end;) {
+static void do_rows(const void *given, long begin, long end, long thread) {
+    const struct rows *all = given;
+    long pieces = pieces_of_a_row(all);
+    (void)thread;
+    for (long now = begin; now < end;) {
         long row = now / pieces, piece = now % pieces;
-        long stop = least(pieces, piece + share->end - now);
-        long end = least(share->channels, stop * share->unit);
-        for (long first = piece * share->unit; first < end;) { /* cut at the same places whatever the share */
-            long next = least(end, (first / BLOCK + 1) * BLOCK);
-            share->work(share->job, row, first, next);
+        long stop = least(pieces, piece + end - now);
+        long last = least(all->channels, stop * all->unit);
+        for (long first = piece * all->unit; first < last;) { /* cut at the same places whatever the share */
+            long next = least(last, (first / BLOCK + 1) * BLOCK);
+            all->work(all->job, row, first, next);
             first = next;
         }
         now += stop - piece;
     }
-    return 0;
 }
 
-/* Threads are made for each call: nothing is left that a forked child would miss. */
-static void spread(work *work, const void *job, long rows, long channels, long unit, long threads) {
-    long all = rows * ((channels + unit - 1) / unit);
-    threads = least(least(threads, MOST_THREADS), all);
-    if (threads < 1) threads = 1;
-    struct share shares[MOST_THREADS];
-    pthread_t made[MOST_THREADS];
-    int running[MOST_THREADS];
-    for (long i = threads - 1; i >= 0; i--) {
-        shares[i] = (struct share){work, job, rows, channels, unit, all * i / threads, all * (i + 1) / threads};
-        running[i] = i > 0 && !pthread_create(&made[i], 0, do_share, &shares[i]);
-        if (!running[i]) do_share(&shares[i]);
-    }
-    for (long i = 1; i < threads; i++)
-        if (running[i]) pthread_join(made[i], 0);
+static void spread_rows(row_work *work, const void *job, long rows, long channels, long unit, long threads) {
+    struct rows all = {work, job, channels, unit};
+    spread(do_rows, &all, rows * pieces_of_a_row(&all), threads);
 }
 
 /* For the widest registers that there are when the kernels are loaded. */

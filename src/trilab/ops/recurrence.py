@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trilab.ops import native
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("recurrence.c", "prefix_of.h", "scan_of.h"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("recurrence.c", "threads.h", "prefix_of.h", "scan_of.h"))
 
 
 @cache

@@ -119,7 +119,7 @@ void OF(scan)(
     long rows, long time, long channels, long size, long threads, const void *a, long a_row, long a_time, int a_wide,
     const void *b, long b_row, long b_time, int b_wide, const void *x, void *h) {
     struct scan job = {time, channels, size, {a, a_row, a_time, a_wide}, {b, b_row, b_time, b_wide}, x, 0, 0, h, 0, 0};
-    spread(OF(forward), &job, rows, channels, UNIT, threads);
+    spread_rows(OF(forward), &job, rows, channels, UNIT, threads);
 }
 
 void OF(scan_backward)(
@@ -129,7 +129,7 @@ void OF(scan_backward)(
     struct scan job = {time, channels, size, {a, a_row, a_time, a_wide}, {b, b_row, b_time, b_wide}, x, h, into, to_x,
                        to_a, to_b};
     int added = (to_a && !a_wide) || (to_b && !b_wide); /* over a head's channels, which then stay together */
-    spread(OF(backward), &job, rows, channels, added ? size : UNIT, threads);
+    spread_rows(OF(backward), &job, rows, channels, added ? size : UNIT, threads);
 }
 
 #undef REAL

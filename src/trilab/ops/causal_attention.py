@@ -1,0 +1,160 @@
+"""causal_attention.c, compiled: softmax attention over the past on a CPU, values and gradients."""
+
+import ctypes
+import platform
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trilab.ops import native
+from trilab.ops.paths import at_once, looked_into
+
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("causal_attention.c", "threads.h"))
+LANES = 8  # numbers of a head are taken so many at a time
+# Of all pairs of queries and keys: for fewer, the way to the kernel takes longer than torch's, and than the kernel.
+LEAST_PRODUCTS = 2**18
+# Of the keys that some queries go through: beyond, they lie in no cache near the processor, and torch's kernel, which
+# takes more queries at a time, is faster.
+MOST_NUMBERS = 2**18
+PAIRS_A_THREAD = 2**13  # of queries and keys: for fewer, starting a thread costs more than it saves
+QUERIES = 16  # as there
+
+_X86 = ("x86_64", "AMD64")
+
+
+class _Heads(ctypes.Structure):
+    """`struct tensor`: (B, H, T, D) with the D side by side."""
+
+    _fields_ = (("at", ctypes.c_void_p), ("batch", ctypes.c_long), ("head", ctypes.c_long), ("time", ctypes.c_long))
+
+
+class _Job(ctypes.Structure):
+    """`struct job`."""
+
+    _fields_ = (
+        *((name, ctypes.c_long) for name in ("heads", "time", "size", "window")),
+        ("scale", ctypes.c_float),
+        *((name, _Heads) for name in ("q", "k", "v", "y", "into", "to_q", "to_k", "to_v")),
+        *((name, ctypes.c_void_p) for name in ("logs", "scratch")),
+        ("scratch_size", ctypes.c_long),
+    )
+
+
+def serves(q: Tensor, k: Tensor, v: Tensor, window: int) -> bool:
+    """Whether `causal_attention` may be called, and is faster than torch's own operations."""
+    batch, heads, time, size = q.shape
+    numbers = min(time, window + QUERIES) * size
+    return (
+        q.is_cpu
+        and at_once(q, k, v)
+        and not looked_into()
+        and q.dtype == k.dtype == v.dtype == torch.float32
+        and q.shape == k.shape == v.shape
+        and size % LANES == 0
+        and numbers <= MOST_NUMBERS
+        and batch * heads * time * numbers >= LEAST_PRODUCTS
+        and batch * heads >= torch.get_num_threads()  # torch's kernel splits heads, too
+        and library() is not None
+    )
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float) -> Tensor:
+    """y_t = Σ_s softmax_s(scale · q_t · k_s) v_s over the last `window` positions s ≤ t.
+
+    Pairs that are not seen are not computed, but for some next to those that are. O(T·D) memory, gradients too; the
+    gradients' own gradients are torch's, by a table of all pairs.
+
+    Args:
+        q, k, v: (B, H, T, D), float32, on a CPU, D a multiple of LANES.
+        window: positions seen, this one included, at least 1.
+        scale: of the products of queries and keys.
+    Returns:
+        (B, H, T, D), which lies in memory as (B, T, H, D).
+    """
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        y: Tensor = _CausalAttention.apply(q, k, v, window, scale)  # type: ignore[no-untyped-call]
+        return y
+    return _forward(q, k, v, window, scale)[0]
+
+
+def causal_attention_by_table(q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float) -> Tensor:
+    """The slow truth of `causal_attention`."""
+    seen = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).tril().triu(1 - window)
+    return (scale * q @ k.mT).masked_fill(~seen, -torch.inf).softmax(-1) @ v
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The kernels, or None: where they cannot be compiled, or the processor is one without AVX2 and fused products."""
+    flags = ["-ffp-contract=fast", "-lm"]
+    if platform.machine() in _X86:
+        if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
+            return None
+        flags += ["-mavx2", "-mfma"]
+    kernels = native.library(SOURCES, "Attention goes by torch's own operations, which are slower", tuple(flags))
+    if kernels is not None:
+        kernels.scratch_size.argtypes, kernels.scratch_size.restype = (ctypes.c_long, ctypes.c_long), ctypes.c_long
+        for function in (kernels.forward, kernels.backward):
+            function.argtypes, function.restype = (ctypes.c_long, ctypes.POINTER(_Job), ctypes.c_long), None
+    return kernels
+
+
+class _CausalAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, scale: float) -> Tensor:
+        y, logs = _forward(q, k, v, window, scale)
+        ctx.window, ctx.scale = window, scale
+        ctx.save_for_backward(q, k, v, y, logs)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, into: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, y, logs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # gradients of the gradients are wanted
+            y = causal_attention_by_table(q, k, v, ctx.window, scale=ctx.scale)
+            return *torch.autograd.grad(y, (q, k, v), into, create_graph=True), None, None
+        return *_backward(q, k, v, y, into, logs, ctx.window, ctx.scale), None, None
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
+    """y, and (B, H, T), the log2 of the sum that each row of weights was divided by."""
+    y, logs = _beside(q), q.new_empty(q.shape[:3])
+    _call("forward", window, scale, logs, q=q, k=k, v=v, y=y)
+    return y, logs
+
+
+def _backward(
+    q: Tensor, k: Tensor, v: Tensor, y: Tensor, into: Tensor, logs: Tensor, window: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v, for `into` arriving at y."""
+    gradients = _beside(q), _beside(k), _beside(v)
+    to_q, to_k, to_v = gradients
+    _call("backward", window, scale, logs, q=q, k=k, v=v, y=y, into=into, to_q=to_q, to_k=to_k, to_v=to_v)
+    return gradients
+
+
+def _beside(x: Tensor) -> Tensor:
+    """(B, H, T, D) without values, the heads of one position side by side: so its heads are merged without a copy."""
+    batch, heads, time, size = x.shape
+    return x.new_empty(batch, time, heads, size).transpose(1, 2)
+
+
+def _call(name: str, window: int, scale: float, logs: Tensor, **tensors: Tensor) -> None:
+    kernels = library()
+    assert kernels is not None, "who calls this has asked whether there are kernels"
+    batch, heads, time, size = tensors["q"].shape
+    pairs = batch * heads * time * min(time, window)
+    threads = max(1, min(torch.get_num_threads(), pairs // PAIRS_A_THREAD, batch * heads))
+    scratch = logs.new_empty(threads, kernels.scratch_size(time, size))
+    given = {name: x if x.stride(3) == 1 else x.contiguous() for name, x in tensors.items()}  # kept until the end
+    job = _Job(
+        *(heads, time, size, min(window, time), scale),
+        logs=logs.data_ptr(),
+        scratch=scratch.data_ptr(),
+        scratch_size=scratch.shape[1],
+        **{name: _Heads(x.data_ptr(), *x.stride()[:3]) for name, x in given.items()},
+    )
+    getattr(kernels, name)(batch, ctypes.byref(job), threads)
