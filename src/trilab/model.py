@@ -132,7 +132,9 @@ class LanguageModel(nn.Module):
             raise ValueError(f"{time} characters are more than block_size={self.block_size}.")
         x: Tensor = self.token_embedding_table(tokens)  # (B, T, C)
         if self.position_embedding_table is not None:
-            x = x + self.position_embedding_table.weight[:time]
+            positions = self.position_embedding_table.weight
+            # a slice's gradient is filled up with zeros and added: in a tiny model a hundredth of a step
+            x = x + (positions if time == self.block_size else positions[:time])
         return x
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -185,8 +185,12 @@ def gather(tokens: Tensor, starts: Tensor, block_size: int) -> tuple[Tensor, Ten
         inputs and targets, each (B, T) int64, contiguous, on the device of tokens; targets[b, t] is the token that
         follows inputs[b, t].
     """
-    windows = tokens.unfold(0, block_size + 1, 1)[starts.to(tokens.device)].long()  # (B, T + 1)
-    return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+    windows = tokens.unfold(0, block_size + 1, 1).index_select(0, starts.to(tokens.device))  # (B, T + 1)
+    inputs, targets = (
+        windows.narrow(1, first, block_size).to(torch.int64, memory_format=torch.contiguous_format, copy=True)
+        for first in (0, 1)
+    )
+    return inputs, targets
 
 
 def gather_targets(marks: Tensor, starts: Tensor, block_size: int) -> Tensor:

@@ -116,7 +116,9 @@ def test_the_plain_loops_learn(make: Callable[..., PlainLoop]) -> None:
 
 def test_generation_is_measured_against_recomputing_and_far_past_the_context() -> None:
     keys = ("model.n_layer=1", "model.n_head=1", "model.n_embd=8")
-    sizes = generate.Sizes(8, keys, ("attention",), (4, 8), ("ema", "attention"), rounds=2, timed=2)
+    sizes = generate.Sizes(
+        8, keys, ("attention",), (4, 8), ("ema", "attention"), rounds=2, rounds_without_end=2, timed=2
+    )
     found = generate.measure(quick=True, threads=1, device="cpu", tell=quiet, sizes=sizes)
     assert whole(found, 2)
     assert set(ways(found, generate.LATE)["attention, context 8"]) == {generate.STREAMING, generate.RECOMPUTING}

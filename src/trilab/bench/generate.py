@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ VOCAB_SIZE = 65
 NOTES = (
     "One text at a time, model=gpt, untrained: what is drawn does not change what it costs.",
     "Texts without end: model.positions=false, block_size 64, 2 layers, C 128.",
+    "For each of their lengths there is a text that has it when turns begin; turns are of 16 characters.",
 )
 
 
@@ -38,6 +40,8 @@ class Sizes:
         strategies: it is made with.
         lengths: of texts without end at which a character is timed.
         without_end: strategies for these; None: all whose state does not grow.
+        rounds: of the first comparison, which begins a text in each.
+        rounds_without_end: of the second, whose texts only go on.
     """
 
     context: int
@@ -46,6 +50,7 @@ class Sizes:
     lengths: tuple[int, ...]
     without_end: tuple[str, ...] | None
     rounds: int
+    rounds_without_end: int
     timed: int = 16  # characters, of which one is the mean
 
     def __post_init__(self) -> None:
@@ -60,6 +65,7 @@ FULL = Sizes(
     (256, 512, 1024, 2048, 4096),
     None,
     rounds=5,
+    rounds_without_end=25,
 )
 QUICK = Sizes(
     256,
@@ -68,6 +74,7 @@ QUICK = Sizes(
     (256, 1024),
     ("ema", "min_gru"),
     rounds=3,
+    rounds_without_end=9,
 )
 
 
@@ -127,19 +134,16 @@ def _against_recomputing(strategy: str, sizes: Sizes, device: str) -> list[Serie
 
 
 def _without_end(strategy: str, model: LanguageModel, sizes: Sizes) -> list[Series]:
-    values: dict[int, list[float]] = {length: [] for length in sizes.lengths}
+    texts = {f"at {length:,}": (length, _streamed(model, unbounded=True)) for length in sizes.lengths}
+    for length, characters in texts.values():
+        _seconds(characters, length)
 
-    def text() -> float:
-        characters, written = _streamed(model, unbounded=True), 0
-        for length in sizes.lengths:
-            _seconds(characters, length - sizes.timed - written)
-            values[length].append(_seconds(characters, sizes.timed) / sizes.timed)
-            written = length
-        return 0.0
+    def turn(characters: Iterator[Tensor]) -> float:
+        return _seconds(characters, sizes.timed) / sizes.timed
 
-    _seconds(_streamed(model, unbounded=True), sizes.timed)
-    take_turns({strategy: text}, sizes.rounds)
-    return [Series(f"at {length:,}", FAR, strategy, "s", tuple(found), size=length) for length, found in values.items()]
+    turns = {case: partial(turn, characters) for case, (_, characters) in texts.items()}
+    found = take_turns(turns, sizes.rounds_without_end)
+    return [Series(case, FAR, strategy, "s", tuple(found[case]), size=length) for case, (length, _) in texts.items()]
 
 
 def _seconds(characters: Iterator[Tensor], number: int) -> float:

@@ -10,6 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from trilab.callbacks.seldom import Seldom
 from trilab.learner import Learner
 
+REDRAWN = 4  # times a second: Rich's 10 would take a hundredth of a tiny model's training
+
 
 class TrainingProgress(Seldom):
     """Logs the mean training loss of every `every` steps with the rate and the characters per second.
@@ -56,6 +58,7 @@ class TrainingProgress(Seldom):
                 TextColumn("{task.fields[figures]}"),
                 TimeRemainingColumn(),
                 console=self.console,
+                refresh_per_second=REDRAWN,
             )
             self._task = self._bar.add_task("training", total=trainer.max_steps, completed=self._step, figures="")
             self._bar.start()
