@@ -1,4 +1,4 @@
-"""The triangular product is the full one, values and gradients, at every length; it does less."""
+"""The triangular product, and softmax, are the full ones, values and gradients, at every length; they do less."""
 
 import pytest
 import torch
@@ -6,7 +6,13 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from trilab.ops import triangle
-from trilab.ops.triangle import triangular_product, triangular_product_flops, triangular_product_full
+from trilab.ops.triangle import (
+    causal_softmax,
+    causal_softmax_full,
+    triangular_product,
+    triangular_product_flops,
+    triangular_product_full,
+)
 
 # blocks of 2 rows at least, 8 blocks at most: one block, several, and a last one that is not full
 LENGTHS = [1, 2, 3, 4, 15, 16, 17, 33]
@@ -96,3 +102,30 @@ def test_it_is_compiled_without_a_break_and_stays_the_same() -> None:
     )
     torch.testing.assert_close(ours, theirs)
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("time", LENGTHS)
+def test_softmax_up_to_the_diagonal_is_the_masked_one_with_gradients(time: int) -> None:
+    affinities = torch.randn(time, time, dtype=torch.float64, requires_grad=True)
+    fast, slow = causal_softmax(affinities), causal_softmax_full(affinities)
+    torch.testing.assert_close(fast, slow)
+    assert (fast.triu(1) == 0).all()
+    cotangent = torch.randn_like(fast)
+    ours, theirs = (torch.autograd.grad(y, affinities, cotangent) for y in (fast, slow))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_softmax_of_the_last_rows_is_that_of_all_rows() -> None:
+    affinities = torch.randn(9, 9, dtype=torch.float64)
+    for rows in (1, 4):
+        torch.testing.assert_close(causal_softmax(affinities[-rows:]), causal_softmax_full(affinities)[-rows:])
+
+
+def test_what_a_row_must_not_see_may_be_anything() -> None:
+    affinities = torch.randn(9, 9).masked_fill(torch.ones(9, 9, dtype=torch.bool).triu(1), torch.nan)
+    assert not causal_softmax(affinities).isnan().any()
+
+
+def test_gradients_of_softmax_have_gradients() -> None:
+    affinities = torch.randn(9, 9, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda given: causal_softmax(given) ** 2, affinities)

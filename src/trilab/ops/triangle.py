@@ -1,9 +1,11 @@
-"""Products with a lower-triangular matrix that leave its upper half out."""
+"""Products with a lower-triangular matrix, and softmax into one, that leave its upper half out."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from trilab.ops.paths import looked_into
 
 MOST_BLOCKS = 8  # of rows: more of them skip more of the triangle, in products too small to be fast
 LEAST_ROWS = 64  # of one block
@@ -42,6 +44,57 @@ def triangular_product_full(A: Tensor, v: Tensor) -> Tensor:
 def triangular_product_flops(time: int, columns: int) -> int:
     """Operations of one (T, T) table in `triangular_product`; each of its two gradients takes as many."""
     return 2 * columns * sum((end - start) * end for start, end in _blocks(time))
+
+
+def causal_softmax(affinities: Tensor) -> Tensor:
+    """Softmax of each row over what it can see; zero beyond. Gradients of any order.
+
+    Args:
+        affinities: (R, T), the last R of T rows.
+    Returns:
+        (R, T).
+    """
+    rows, time = affinities.shape
+    if rows < max(time, 2 * LEAST_ROWS) or torch.compiler.is_compiling() or looked_into():
+        return causal_softmax_full(affinities)
+    y: Tensor = _CausalSoftmax.apply(affinities)  # type: ignore[no-untyped-call]
+    return y
+
+
+def causal_softmax_full(affinities: Tensor) -> Tensor:
+    """The slow truth of `causal_softmax`."""
+    rows, time = affinities.shape
+    return affinities.masked_fill(_unseen(rows, time, affinities.device), -torch.inf).softmax(-1)
+
+
+class _CausalSoftmax(torch.autograd.Function):
+    """In the blocks of rows that the product takes."""
+
+    @staticmethod
+    def forward(ctx: Any, affinities: Tensor) -> Tensor:
+        weights = torch.zeros_like(affinities)
+        for start, end in _blocks(len(affinities)):
+            seen = affinities[start:end, :end].clone()
+            seen[:, start:].masked_fill_(_unseen(end - start, end - start, seen.device), -torch.inf)
+            weights[start:end, :end] = seen.softmax(-1)
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (weights,) = ctx.saved_tensors
+        of_affinities = torch.zeros_like(weights)
+        for start, end in _blocks(len(weights)):
+            place = slice(start, end), slice(end)
+            of_affinities[place] = torch.ops.aten._softmax_backward_data(
+                gradient[place], weights[place], -1, weights.dtype
+            )
+        return of_affinities
+
+
+def _unseen(rows: int, time: int, device: torch.device) -> Tensor:
+    """(R, T): true where one of the last rows would look into the future."""
+    return torch.ones(rows, time, dtype=torch.bool, device=device).triu(time - rows + 1)
 
 
 class _TriangularProduct(torch.autograd.Function):
