@@ -1,6 +1,6 @@
 import pytest
 
-from trilab.bench import generate, startup, train
+from trilab.bench import data, generate, startup, train
 from trilab.bench.bars import BARS, judge
 from trilab.bench.measured import Measured, Series
 
@@ -78,3 +78,11 @@ def test_the_strategy_that_grows_most_is_the_one_that_is_judged(made: Make) -> N
     ]
     found = made("generate", series, reference=generate.RECOMPUTING)
     assert of([found], "a character at 4,096 / at 256") == ("**not met**", 1.5)
+
+
+def test_all_of_reading_is_judged_against_the_loop_over_what_is_decoded(made: Make) -> None:
+    speeds = {data.OURS: 12.0, data.ENCODE: 30.0, data.LOOP: 1.0, data.TRANSLATE: 20.0}
+    series = [Series("ASCII", data.MEASURE, way, "MB/s", (value,)) for way, value in speeds.items()]
+    found = made("data", series, reference=data.LOOP)
+    assert of([found], "reading ASCII") == ("met", 12.0)
+    assert of([found], "reading Latin") == ("not measured", None)

@@ -200,7 +200,13 @@ def test_train_py_is_measured_from_outside_and_against_both_loops(text: Path) ->
     assert whole(found, 1)
     expected = {train.TRAIN_PY, f"{train.TRAIN_PY} optim.grad_clip=1.0", train.GPT_PY, train.VECTORISED}
     assert set(ways(found, train.SPEED)["small"]) == expected
-    assert set(ways(found, train.VALIDATION)["small"]) == {name for name in expected if train.TRAIN_PY in name}
+    ours = {name for name in expected if train.TRAIN_PY in name}
+    assert set(ways(found, train.VALIDATION)["small"]) == ours
+    losses = {name: found.find("small", train.LOSS, name) for name in ours}
+    values = [loss.values for loss in losses.values() if loss is not None]
+    assert len(values) == 2
+    assert values[0] == pytest.approx(values[1], abs=0.1)  # the same steps, clipped or not
+    assert 0 < values[0][0] < 6
 
 
 @pytest.mark.slow

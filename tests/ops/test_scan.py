@@ -133,6 +133,20 @@ def test_threads_change_no_bit(
         assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
 
 
+@needs_kernels
+@pytest.mark.parametrize(("channels", "dtype"), [(1024, torch.float32), (1023, torch.float32), (515, torch.float64)])
+def test_what_is_stored_past_the_caches_has_the_same_bits(channels: int, dtype: torch.dtype) -> None:
+    """More than 8 MB, in rows that begin at any place; a part of the channels is below."""
+    time = 2**23 // (channels * dtype.itemsize) + 1
+    a, x = parts(((1, time, channels), None, (1, time, channels)), dtype)
+    into, some = torch.randn_like(x), slice(8, 24)
+    whole = [scan.scan(a, x)]
+    whole += torch.autograd.grad(whole[0], (a, x), into)
+    few = [scan.scan(a[..., some], x[..., some])]
+    few += [given[..., some] for given in torch.autograd.grad(few[0], (a, x), into[..., some])]
+    assert all(torch.equal(one[..., some], other) for one, other in zip(whole, few, strict=True))
+
+
 @pytest.mark.usefixtures("way")
 def test_what_does_not_lie_in_order_is_taken_as_what_it_is() -> None:
     torch.manual_seed(0)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from trilab.bench import agg, generate, startup, sweep, train
+from trilab.bench import agg, data, generate, startup, sweep, train
 from trilab.bench.measured import Measured, Spread, spread
 
 # From what was measured to the figure that is judged, round by round; nothing where it was not measured.
@@ -201,6 +201,13 @@ def _generating() -> list[Bar]:
     ]
 
 
+def _reading() -> list[Bar]:
+    return [
+        Bar(f"reading {kind} / {data.LOOP}", "data", 10.0, False, _ratio(kind, data.MEASURE, data.OURS, data.LOOP))
+        for kind in data.WORDS
+    ]
+
+
 def _on_a_card() -> list[Bar]:
     of_means = [
         Bar(
@@ -230,5 +237,6 @@ BARS = (
     Bar("a sweep / its runs' processor time by the cores", "sweep", 1.15, True, _sweeping),
     *_starting(),
     *_generating(),
+    *_reading(),
     *_on_a_card(),
 )

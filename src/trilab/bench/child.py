@@ -41,11 +41,11 @@ class Training:
         self._half = ""
         self._unread: collections.deque[tuple[float, dict[str, Any]]] = collections.deque()
 
-    def moment(self, key: str, step: int) -> float:
+    def moment(self, key: str, step: int) -> tuple[float, float]:
         """Wait for the next line that has this key and tells of this step or a later one.
 
         Returns:
-            time.perf_counter() when it was there, to a millisecond.
+            time.perf_counter() when it was there, to a millisecond, and what it says of the key.
         Raises:
             BadInput: the training ended before it wrote one.
         """
@@ -55,7 +55,7 @@ class Training:
             while self._unread:
                 when, line = self._unread.popleft()
                 if key in line and line["step"] >= step:
-                    return when
+                    return when, line[key]
             if ended:
                 printed = b"".join(self._said).decode(errors="replace").strip().splitlines()[-3:]
                 raise BadInput(f"train.py ended before step {step}: {' '.join(map(str.strip, printed))}")

@@ -83,6 +83,6 @@ def _first_step(keys: Sequence[str]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         lengths = ("trainer.max_steps=1", "trainer.log_every=1", "callbacks.sample_chars=0")
         with training([*keys, *lengths], Path(folder)) as run:
-            seconds = run.moment("train/loss", 1) - run.began
+            seconds = run.moment("train/loss", 1)[0] - run.began
             run.process.wait()  # W&B's service has to hear of the end
         return seconds

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -33,11 +34,13 @@ LOOPS = {
 }
 OF_BLOCKS = {THROUGHOUT: as_in_gpt_py_throughout}  # of whole transformers only
 SPEED, ON_PROCESSOR, VALIDATION = "training", "training, by processor time", "validation"
-UNIT = "characters/s"
+LOSS = "val/loss after a turn's steps"
+UNIT, LOSS_UNIT = "characters/s", "nats/character"
 NOTES = (
     "train.py is a process of its own, on a terminal, with progress bar, metrics.jsonl and checkpoints (logger=none).",
     "Its speed is counted from outside, between two lines of metrics.jsonl: so without its start-up.",
     "By processor time other work on the machine hardly counts, and neither does what train.py waits for.",
+    "Each round has a seed of its own, the same for all ways: so their losses compare in pairs.",
     "The plain loops train the same model object, without logging, checkpoints or clipping.",
     f"{THROUGHOUT}: with the transformer written as the lecture writes it, of as many parameters.",
 )
@@ -130,11 +133,12 @@ def measure(
 
 @dataclass(frozen=True)
 class _Turn:
-    """What one turn came to, in characters a second of each measure."""
+    """What one turn came to: characters a second, and nats a character."""
 
     speed: float
     on_processor: float | None
     validation: float | None = None
+    loss: float | None = None
 
 
 def _of_size(size: Size, threads: int, device: str, also: Sequence[str], length: Length, tell: Tell) -> list[Series]:
@@ -153,7 +157,7 @@ def _of_size(size: Size, threads: int, device: str, also: Sequence[str], length:
     steps, log_every = _steps(seconds[VECTORISED], length)
     chars = steps * config.data.batch_size * config.data.block_size
     ours = {TRAIN_PY: keys} | {f"{TRAIN_PY} {given}": (*keys, *given.split()) for given in also}
-    ways: dict[str, Callable[[], _Turn]] = {
+    ways: dict[str, Callable[[int], _Turn]] = {
         name: partial(_plain, loop, steps, chars, device) for name, loop in loops.items()
     }
     for name, own in ours.items():
@@ -161,25 +165,28 @@ def _of_size(size: Size, threads: int, device: str, also: Sequence[str], length:
     turns: dict[str, list[_Turn]] = {name: [] for name in ways}
 
     def turn(name: str) -> float:
-        done = ways[name]()
+        done = ways[name](len(turns[name]))
         turns[name].append(done)
         tell(f"train: {size.name}: {name}: {done.speed:,.0f} {UNIT}")
         return done.speed
 
     take_turns({name: partial(turn, name) for name in ways}, length.rounds)
     found = []
-    for measure_, values in (
-        (SPEED, {name: [one.speed for one in done] for name, done in turns.items()}),
-        (ON_PROCESSOR, {name: [one.on_processor for one in done] for name, done in turns.items()}),
-        (VALIDATION, {name: [one.validation for one in done] for name, done in turns.items()}),
+    for measure_, unit, of in (
+        (SPEED, UNIT, attrgetter("speed")),
+        (ON_PROCESSOR, UNIT, attrgetter("on_processor")),
+        (VALIDATION, UNIT, attrgetter("validation")),
+        (LOSS, LOSS_UNIT, attrgetter("loss")),
     ):
-        for name, known in values.items():
-            if all(value is not None for value in known):
-                found.append(Series(size.name, measure_, name, UNIT, tuple(value or 0.0 for value in known)))
+        for name, done in turns.items():
+            values = [of(one) for one in done]
+            if None not in values:
+                found.append(Series(size.name, measure_, name, unit, tuple(values)))
     return found
 
 
-def _plain(loop: PlainLoop, steps: int, chars: int, device: str) -> _Turn:
+def _plain(loop: PlainLoop, steps: int, chars: int, device: str, seed: int) -> _Turn:
+    torch.manual_seed(seed)
     busy, began = time.process_time(), time.perf_counter()
     loop.steps(steps)
     _wait(device)
@@ -187,7 +194,7 @@ def _plain(loop: PlainLoop, steps: int, chars: int, device: str) -> _Turn:
     return _Turn(chars / seconds, chars / processor)
 
 
-def _train_py(keys: Sequence[str], steps: int, log_every: int, chars: int, val_chars: int) -> _Turn:
+def _train_py(keys: Sequence[str], steps: int, log_every: int, chars: int, val_chars: int, seed: int) -> _Turn:
     """Count from the first training line on, then the validation that follows.
 
     It is not the last validation, which also looks at where the loss arose.
@@ -195,13 +202,14 @@ def _train_py(keys: Sequence[str], steps: int, log_every: int, chars: int, val_c
     warm = log_every
     last = warm + steps
     lengths = (f"trainer.max_steps={2 * last}", f"trainer.val_every={last}", f"trainer.log_every={log_every}")
-    with tempfile.TemporaryDirectory() as folder, training([*keys, *lengths], Path(folder)) as run:
-        began, busy = run.moment("train/loss", warm), run.processor_seconds()
-        ended, busy_then = run.moment("train/loss", last), run.processor_seconds()
-        validated = run.moment("val/loss", last)
+    own = (*keys, *lengths, f"seed={seed}")
+    with tempfile.TemporaryDirectory() as folder, training(own, Path(folder)) as run:
+        (began, _), busy = run.moment("train/loss", warm), run.processor_seconds()
+        (ended, _), busy_then = run.moment("train/loss", last), run.processor_seconds()
+        validated, loss = run.moment("val/loss", last)
     # no turn is shorter than the clocks' grain
     on_processor = None if busy is None or busy_then is None else chars / max(busy_then - busy, TICK)
-    return _Turn(chars / max(ended - began, GRAIN), on_processor, val_chars / max(validated - ended, GRAIN))
+    return _Turn(chars / max(ended - began, GRAIN), on_processor, val_chars / max(validated - ended, GRAIN), loss)
 
 
 def _steps(seconds: float, length: Length) -> tuple[int, int]:

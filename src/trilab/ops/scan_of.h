@@ -12,23 +12,26 @@ INLINE REALS OF(factors)(const REAL *at, int wide, long size) {
     return wide ? LOAD(REALS, at, size) : *at - (REALS){0};
 }
 
+/* `past` is h of the time before, and becomes that of this one. */
 INLINE void OF(ahead)(
-    long size, const REAL *a, int a_wide, const REAL *b, int b_wide, const REAL *x, const REAL *before, REAL *h) {
-    REALS past = OF(factors)(a, a_wide, size) * LOAD(REALS, before, size);
-    STORE(h, past + OF(factors)(b, b_wide, size) * LOAD(REALS, x, size), size);
+    long size, const REAL *a, int a_wide, const REAL *b, int b_wide, const REAL *x, REAL *past, REAL *h, int streamed) {
+    REALS kept = OF(factors)(a, a_wide, size) * LOAD(REALS, past, size);
+    REALS now = kept + OF(factors)(b, b_wide, size) * LOAD(REALS, x, size);
+    STORE(past, now, size);
+    STREAM(h, now, size, streamed);
 }
 
 /* One head at one time, or what of it lies in a block. */
 INLINE void OF(run_ahead)(
-    long count, const REAL *a, int a_wide, const REAL *b, int b_wide, const REAL *x, const REAL *before, REAL *h) {
+    long count, const REAL *a, int a_wide, const REAL *b, int b_wide, const REAL *x, REAL *past, REAL *h, int streamed) {
     long c = 0;
     for (; c < whole(count); c += LANES)
-        OF(ahead)(LANES, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, before + c, h + c);
-    if (c < count) OF(ahead)(count - c, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, before + c, h + c);
+        OF(ahead)(LANES, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, past + c, h + c, streamed);
+    if (c < count) OF(ahead)(count - c, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, past + c, h + c, 0);
 }
 
 WIDEST static void OF(forward)(const void *given, long row, long first, long end) {
-    static const REAL nothing[BLOCK];
+    REAL past[BLOCK] = {0};
     const struct scan *job = given;
     for (long t = 0; t < job->time; t++)
         for (long from = first, to; from < end; from = to) {
@@ -38,11 +41,11 @@ WIDEST static void OF(forward)(const void *given, long row, long first, long end
             const REAL *b = OF(factors_at)(&job->b, row, t, from, job->size);
             const REAL *x = (const REAL *)job->x + at;
             REAL *h = (REAL *)job->out + at;
-            const REAL *before = t ? h - job->channels : nothing;
-            if (job->a.wide && job->b.wide) OF(run_ahead)(count, a, 1, b, 1, x, before, h);
-            else if (job->a.wide) OF(run_ahead)(count, a, 1, b, 0, x, before, h);
-            else if (job->b.wide) OF(run_ahead)(count, a, 0, b, 1, x, before, h);
-            else OF(run_ahead)(count, a, 0, b, 0, x, before, h);
+            REAL *last = past + (from - first);
+            if (job->a.wide && job->b.wide) OF(run_ahead)(count, a, 1, b, 1, x, last, h, job->streamed);
+            else if (job->a.wide) OF(run_ahead)(count, a, 1, b, 0, x, last, h, job->streamed);
+            else if (job->b.wide) OF(run_ahead)(count, a, 0, b, 1, x, last, h, job->streamed);
+            else OF(run_ahead)(count, a, 0, b, 0, x, last, h, job->streamed);
         }
 }
 
@@ -50,21 +53,22 @@ WIDEST static void OF(forward)(const void *given, long row, long first, long end
 struct OF(step) {
     const REAL *a, *b, *x, *before, *into;
     REAL *later, *to_x, *to_a, *to_b;
+    int streamed;
 };
 
 INLINE void OF(back)(
     long size, struct OF(step) step, long c, int a_wide, int b_wide, int to_a, int to_b, REALS *over_a, REALS *over_b) {
     REALS arrived = LOAD(REALS, step.into + c, size) + LOAD(REALS, step.later + c, size);
-    STORE(step.to_x + c, OF(factors)(step.b + b_wide * c, b_wide, size) * arrived, size);
+    STREAM(step.to_x + c, OF(factors)(step.b + b_wide * c, b_wide, size) * arrived, size, step.streamed);
     STORE(step.later + c, OF(factors)(step.a + a_wide * c, a_wide, size) * arrived, size);
     if (to_a) {
         REALS product = arrived * LOAD(REALS, step.before + c, size);
-        if (a_wide) STORE(step.to_a + c, product, size);
+        if (a_wide) STREAM(step.to_a + c, product, size, step.streamed);
         else *over_a += product;
     }
     if (to_b) {
         REALS product = arrived * LOAD(REALS, step.x + c, size);
-        if (b_wide) STORE(step.to_b + c, product, size);
+        if (b_wide) STREAM(step.to_b + c, product, size, step.streamed);
         else *over_b += product;
     }
 }
@@ -106,6 +110,7 @@ WIDEST static void OF(backward)(const void *given, long row, long first, long en
                 (REAL *)job->out + at,
                 to_a ? (REAL *)job->to_a + (a_wide ? at : head) : 0,
                 to_b ? (REAL *)job->to_b + (b_wide ? at : head) : 0,
+                job->streamed,
             };
             /* what strategies ask for, each compiled by itself, and all else */
             if (a_wide && b_wide && to_a && to_b) OF(run_back)(to - from, step, 1, 1, 1, 1);
@@ -115,10 +120,15 @@ WIDEST static void OF(backward)(const void *given, long row, long first, long en
         }
 }
 
+static int OF(streamed)(long rows, long time, long channels) {
+    return rows * time * channels * (long)sizeof(REAL) >= STREAMED;
+}
+
 void OF(scan)(
     long rows, long time, long channels, long size, long threads, const void *a, long a_row, long a_time, int a_wide,
     const void *b, long b_row, long b_time, int b_wide, const void *x, void *h) {
-    struct scan job = {time, channels, size, {a, a_row, a_time, a_wide}, {b, b_row, b_time, b_wide}, x, 0, 0, h, 0, 0};
+    struct scan job = {time, channels, size, {a, a_row, a_time, a_wide}, {b, b_row, b_time, b_wide}, x, 0, 0, h, 0, 0,
+                       OF(streamed)(rows, time, channels)};
     spread_rows(OF(forward), &job, rows, channels, UNIT, threads);
 }
 
@@ -127,7 +137,7 @@ void OF(scan_backward)(
     const void *b, long b_row, long b_time, int b_wide, const void *x, const void *h, const void *into, void *to_x,
     void *to_a, void *to_b) {
     struct scan job = {time, channels, size, {a, a_row, a_time, a_wide}, {b, b_row, b_time, b_wide}, x, h, into, to_x,
-                       to_a, to_b};
+                       to_a, to_b, OF(streamed)(rows, time, channels)};
     int added = (to_a && !a_wide) || (to_b && !b_wide); /* over a head's channels, which then stay together */
     spread_rows(OF(backward), &job, rows, channels, added ? size : UNIT, threads);
 }
