@@ -293,6 +293,21 @@ class Learner(LightningModule):
             for parameter in group["params"]:
                 parameter.grad = None
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Scale gradients down to the largest norm, if there is one.
+
+        As Lightning does, but for bfloat16 too: there it refuses a fused optimizer, which might divide by a scale that
+        only float16 has.
+        """
+        if gradient_clip_val:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW, whose rate is a function of the step and no state of a training: see on_before_optimizer_step."""
         # fused it would also divide by the scale of float16, and leave Lightning nothing to clip

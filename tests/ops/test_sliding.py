@@ -13,11 +13,12 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
 
-@pytest.mark.parametrize("at_once", [1, 2**17])  # numbers: row by row, and all rows together
+@pytest.mark.parametrize("at_once", [1, 2**17])  # numbers: row by row, some channels each, and all together
 @pytest.mark.parametrize("time", [1, 2, 5, 16, 17])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8, 16, 40])
 def test_it_is_its_loop_with_gradients(size: int, time: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sliding, "AT_ONCE", at_once)
+    monkeypatch.setattr(sliding, "LEAST_CHANNELS", 3)  # of 4
     x = drawn(3, time, 4)
     fast, slow = sliding_sum(x, size), sliding_sum_loop(x, size)
     torch.testing.assert_close(fast, slow)

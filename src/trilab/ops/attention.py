@@ -76,7 +76,7 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, size: int, *, scale: float
 
 
 def window_attention_pairs(time: int, size: int) -> int:
-    """Pairs of queries and keys that `window_attention` multiplies."""
+    """Pairs of queries and keys that `window_attention` multiplies, in blocks; the kernel fewer."""
     if time <= size:
         return time * time
     rows, rest = _blocks(time, size)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 AT_ONCE = 2**17  # numbers summed at once: they and their sums stay in a processor's cache
+LEAST_CHANNELS = 16  # of a long text: fewer would be less than what a processor fetches at a time
 
 
 def sliding_sum(x: Tensor, size: int) -> Tensor:
@@ -49,17 +50,19 @@ class _SlidingSum(torch.autograd.Function):
 
 
 def _sums(x: Tensor, size: int, direction: int) -> Tensor:
-    """Sums over the last (direction 1) or the next (-1) `size` positions, some rows of the batch at a time."""
+    """Sums over the last (direction 1) or the next (-1) `size` positions, some rows or channels at a time."""
     if torch.compiler.is_compiling():  # which makes one pass of it all
-        return _sums_of_rows(x, size, direction)
+        return _sums_of_part(x, size, direction)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    rows = max(1, AT_ONCE // x[0].numel())
-    for part, into in zip(torch.split(x, rows), torch.split(y, rows), strict=True):
-        into.copy_(_sums_of_rows(part, size, direction))
+    time, channels = x.shape[1:]
+    rows, columns = max(1, AT_ONCE // (time * channels)), max(LEAST_CHANNELS, AT_ONCE // time)
+    for some, into in zip(torch.split(x, rows), torch.split(y, rows), strict=True):
+        for part, place in zip(torch.split(some, columns, 2), torch.split(into, columns, 2), strict=True):
+            place.copy_(_sums_of_part(part, size, direction))
     return y
 
 
-def _sums_of_rows(x: Tensor, size: int, direction: int) -> Tensor:
+def _sums_of_part(x: Tensor, size: int, direction: int) -> Tensor:
     left = min(size, x.shape[1])
     total: Tensor | None = None
     place, width, some = 0, 1, x  # some: sums of `width`
