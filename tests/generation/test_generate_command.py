@@ -312,12 +312,13 @@ def test_a_wrong_byte_is_told_with_the_option_that_cures_it(
     ("content", "said"),
     [
         ("abab".encode("utf-16-le"), "looks like utf-16-le without a byte order mark, by where its bytes 0x00 stand. "),
-        (gzip.compress(b"abab")[:-3], "is a compressed file that cannot be unpacked"),
+        (gzip.compress(b"abab", mtime=0)[:-3], "is a compressed file that cannot be unpacked"),
         (b"%PDF-1.7", "is no text file, but a PDF"),
         ("a".encode("utf-16") + b"\0", "begins with the byte order mark of UTF-16, but byte 0x00 at offset 4"),
         (b"", "The text has 0 characters that the model knows"),
         (codecs.BOM_UTF8, "The text has 0 characters that the model knows"),
     ],
+    ids=["utf-16 without a mark", "a gz cut off", "a PDF", "utf-16 with half a character", "nothing", "a mark alone"],
 )
 def test_what_is_no_text_to_score_is_told(
     trilab: Command, wild: Path, tmp_path: Path, content: bytes, said: str
