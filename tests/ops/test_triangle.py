@@ -104,10 +104,14 @@ def test_it_is_compiled_without_a_break_and_stays_the_same() -> None:
     torch._dynamo.reset()
 
 
+def seen(time: int) -> Tensor:
+    return torch.ones(time, time, dtype=torch.bool).tril()
+
+
 @pytest.mark.parametrize("time", LENGTHS)
 def test_softmax_up_to_the_diagonal_is_the_masked_one_with_gradients(time: int) -> None:
     affinities = torch.randn(time, time, dtype=torch.float64, requires_grad=True)
-    fast, slow = causal_softmax(affinities), causal_softmax_full(affinities)
+    fast, slow = causal_softmax(affinities, seen(time)), causal_softmax_full(affinities, seen(time))
     torch.testing.assert_close(fast, slow)
     assert (fast.triu(1) == 0).all()
     cotangent = torch.randn_like(fast)
@@ -118,14 +122,16 @@ def test_softmax_up_to_the_diagonal_is_the_masked_one_with_gradients(time: int) 
 def test_softmax_of_the_last_rows_is_that_of_all_rows() -> None:
     affinities = torch.randn(9, 9, dtype=torch.float64)
     for rows in (1, 4):
-        torch.testing.assert_close(causal_softmax(affinities[-rows:]), causal_softmax_full(affinities)[-rows:])
+        torch.testing.assert_close(
+            causal_softmax(affinities[-rows:], seen(9)[-rows:]), causal_softmax_full(affinities, seen(9))[-rows:]
+        )
 
 
 def test_what_a_row_must_not_see_may_be_anything() -> None:
     affinities = torch.randn(9, 9).masked_fill(torch.ones(9, 9, dtype=torch.bool).triu(1), torch.nan)
-    assert not causal_softmax(affinities).isnan().any()
+    assert not causal_softmax(affinities, seen(9)).isnan().any()
 
 
 def test_gradients_of_softmax_have_gradients() -> None:
     affinities = torch.randn(9, 9, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda given: causal_softmax(given) ** 2, affinities)
+    assert torch.autograd.gradgradcheck(lambda given: causal_softmax(given, seen(9)) ** 2, affinities)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from trilab.agg.base import About, StaticTableAggregation
+from trilab.agg.base import About, StaticTableAggregation, lower_triangle
 from trilab.errors import BadInput
 from trilab.ops.triangle import causal_softmax
 
@@ -35,6 +35,7 @@ class RandomWeights(StaticTableAggregation):
         source="Karpathy, Let's build GPT, 54:42-58:26 (version 3), with random affinities",
     )
 
+    tril: Tensor
     affinities: Tensor
 
     def __init__(self, n_embd: int, block_size: int, *, scale: float = 1.0) -> None:
@@ -42,10 +43,12 @@ class RandomWeights(StaticTableAggregation):
         if not math.isfinite(scale):
             raise BadInput(f"agg.scale={scale} must be a finite number, such as 1.0.")
         self.scale = scale
+        self.register_buffer("tril", lower_triangle(block_size), persistent=False)
         self.register_buffer("affinities", torch.empty(block_size, block_size).normal_())
 
     def rows(self, first: int, time: int, dtype: torch.dtype) -> Tensor:
-        return causal_softmax(self.scale * self.affinities[first:time, :time].to(dtype))[None]
+        affinities = self.scale * self.affinities[first:time, :time].to(dtype)
+        return causal_softmax(affinities, self.tril[first:time, :time])[None]
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         y = []

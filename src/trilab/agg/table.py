@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from trilab.agg.base import About, StaticTableAggregation
+from trilab.agg.base import About, StaticTableAggregation, lower_triangle
 from trilab.ops.triangle import causal_softmax
 
 
@@ -29,12 +29,16 @@ class LearnedTable(StaticTableAggregation):
         source="Karpathy, Let's build GPT, 54:42-58:26 (version 3), with learned affinities",
     )
 
+    tril: Tensor
+
     def __init__(self, n_embd: int, block_size: int) -> None:
         super().__init__(n_embd, block_size)
+        self.register_buffer("tril", lower_triangle(block_size), persistent=False)
         self.affinities = nn.Parameter(torch.zeros(block_size, block_size))
 
     def rows(self, first: int, time: int, dtype: torch.dtype) -> Tensor:
-        return causal_softmax(self.affinities[first:time, :time].to(dtype))[None]
+        affinities = self.affinities[first:time, :time].to(dtype)
+        return causal_softmax(affinities, self.tril[first:time, :time])[None]
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         y = []

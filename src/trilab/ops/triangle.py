@@ -46,42 +46,42 @@ def triangular_product_flops(time: int, columns: int) -> int:
     return 2 * columns * sum((end - start) * end for start, end in _blocks(time))
 
 
-def causal_softmax(affinities: Tensor) -> Tensor:
+def causal_softmax(affinities: Tensor, seen: Tensor) -> Tensor:
     """Softmax of each row over what it can see; zero beyond. Gradients of any order.
 
     Args:
         affinities: (R, T), the last R of T rows.
+        seen: (R, T) booleans, the same rows of a lower triangle.
     Returns:
         (R, T).
     """
     rows, time = affinities.shape
     if rows < max(time, 2 * LEAST_ROWS) or torch.compiler.is_compiling() or looked_into():
-        return causal_softmax_full(affinities)
-    y: Tensor = _CausalSoftmax.apply(affinities)  # type: ignore[no-untyped-call]
+        return causal_softmax_full(affinities, seen)
+    y: Tensor = _CausalSoftmax.apply(affinities, seen)  # type: ignore[no-untyped-call]
     return y
 
 
-def causal_softmax_full(affinities: Tensor) -> Tensor:
+def causal_softmax_full(affinities: Tensor, seen: Tensor) -> Tensor:
     """The slow truth of `causal_softmax`."""
-    rows, time = affinities.shape
-    return affinities.masked_fill(_unseen(rows, time, affinities.device), -torch.inf).softmax(-1)
+    return affinities.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
 class _CausalSoftmax(torch.autograd.Function):
     """In the blocks of rows that the product takes."""
 
     @staticmethod
-    def forward(ctx: Any, affinities: Tensor) -> Tensor:
+    def forward(ctx: Any, affinities: Tensor, seen: Tensor) -> Tensor:
         weights = torch.zeros_like(affinities)
         for start, end in _blocks(len(affinities)):
-            seen = affinities[start:end, :end].clone()
-            seen[:, start:].masked_fill_(_unseen(end - start, end - start, seen.device), -torch.inf)
-            weights[start:end, :end] = seen.softmax(-1)
+            some = affinities[start:end, :end].clone()
+            some[:, start:].masked_fill_(~seen[start:end, start:end], -torch.inf)
+            weights[start:end, :end] = some.softmax(-1)
         ctx.save_for_backward(weights)
         return weights
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (weights,) = ctx.saved_tensors
         of_affinities = torch.zeros_like(weights)
         for start, end in _blocks(len(weights)):
@@ -89,12 +89,7 @@ class _CausalSoftmax(torch.autograd.Function):
             of_affinities[place] = torch.ops.aten._softmax_backward_data(
                 gradient[place], weights[place], -1, weights.dtype
             )
-        return of_affinities
-
-
-def _unseen(rows: int, time: int, device: torch.device) -> Tensor:
-    """(R, T): true where one of the last rows would look into the future."""
-    return torch.ones(rows, time, dtype=torch.bool, device=device).triu(time - rows + 1)
+        return of_affinities, None
 
 
 class _TriangularProduct(torch.autograd.Function):
