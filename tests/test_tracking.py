@@ -32,6 +32,9 @@ from .command import train_py
 from .conftest import QUICK, ROOT, Outcome, exit_code
 from .wandb_file import WandbRun, wandb_runs
 
+# W&B drops the process of its service without a wait: one that takes long to end is then told of in the next test
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+
 Train = Callable[..., Outcome]
 KEY = "0" * 40
 
