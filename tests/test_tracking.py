@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 import wandb
 import yaml
 from PIL import Image
+from wandb.sdk import wandb_setup
 
 from trilab import tracking
 from trilab.holder import read_holder
@@ -31,9 +32,6 @@ from trilab.tracking import Wandb, log_report, wandb_run
 from .command import train_py
 from .conftest import QUICK, ROOT, Outcome, exit_code
 from .wandb_file import WandbRun, wandb_runs
-
-# W&B drops the process of its service without a wait: one that takes long to end is then told of in the next test
-pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
 Train = Callable[..., Outcome]
 KEY = "0" * 40
@@ -427,6 +425,21 @@ def test_a_server_that_cannot_be_reached_costs_no_time(
     assert done.code == 0
     assert "W&B offline (http://127.0.0.1:9 cannot be reached" in done.out
     assert [run.exit_code for run in left_in(done.outputs)] == [0]
+
+
+@pytest.mark.parametrize("patience", [0, 5])
+def test_a_process_of_w_and_b_that_does_not_end_is_killed_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    service = wandb_setup.singleton().ensure_service()._proc
+    assert service is not None
+    with monkeypatch.context() as broken:
+        broken.setattr(wandb, "teardown", lambda: 1 / 0)
+        with nullcontext() if patience == 0 else pytest.raises(ZeroDivisionError):
+            tracking._end_service(patience)
+    assert service._process.returncode == -signal.SIGKILL
+    with suppress(Exception):  # it says goodbye to what is gone
+        wandb.teardown()
 
 
 HANGS = """

@@ -8,12 +8,13 @@ import os
 import queue
 import secrets
 import shutil
+import subprocess
 import threading
 import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -400,6 +401,8 @@ def _end_service(patience: float) -> None:
     except Exception:
         if service:
             service._process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                service._process.wait(CALL_TIMEOUT)  # else it stays a zombie
         os.environ.pop("WANDB_SERVICE", None)  # of no use to another run
         if patience:
             raise

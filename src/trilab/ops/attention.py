@@ -53,10 +53,10 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, size: int, *, scale: float
         Beltagy, Peters, Cohan, Longformer, 2020, section 3.1, without its global tokens.
     """
     time = q.shape[2]
-    if not dropout and serves(q, k, v, size):
-        return causal_attention(q, k, v, size, scale=scale)
     if time <= size:
         return attention(q, k, v, scale=scale, dropout=dropout)
+    if not dropout and serves(q, k, v, size):
+        return causal_attention(q, k, v, size, scale=scale)
     rows, rest = _blocks(time, size)
     start = q[:, :, :rows]
     band = q.new_ones(start.shape[2], start.shape[2], dtype=torch.bool).tril().triu(1 - size)
