@@ -97,3 +97,10 @@ def test_an_mlp_of_width_0_is_one_linear_and_relu(x: Tensor) -> None:
     mlp = MLP(4, 0)
     assert [p.shape for p in mlp.parameters()] == [(4, 4), (4,)]
     assert torch.equal(mlp(x), mlp.expand(x).clamp(min=0))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # torch's own
+def test_compiled_the_mlp_keeps_no_mask_beside_what_relu_gives(x: Tensor) -> None:
+    mlp = MLP(x.shape[-1], 4)
+    y = torch.compile(mlp, backend="aot_eager_decomp_partition")(x.requires_grad_())
+    assert {kept.dtype for kept in y.grad_fn.saved_tensors} == {torch.float32}

@@ -21,8 +21,9 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) → (B, T, C)."""
-        y: Tensor = self.contract(self.expand(x).relu())
-        return y
+        rows = x.flatten(0, -2)  # no view after ReLU: torch.compile would keep a mask beside it, at a third of a step
+        y: Tensor = self.contract(self.expand(rows).relu())
+        return y.view(x.shape)
 
     def flops(self, time: int) -> Flops:
         """Of one row of `time` tokens."""

@@ -20,6 +20,8 @@ from trilab.ops.causal_attention import (
     causal_attention,
     causal_attention_by_table,
     library,
+    registered_causal_attention,
+    registered_causal_attention_backward,
     serves,
 )
 
@@ -208,8 +210,39 @@ def test_who_looks_into_operations_sees_those_of_torch() -> None:
     assert any("scaled_dot_product" in name for name in seen.names)
     mapped = vmap(lambda q, k, v: attention(q[None], k[None], v[None], scale=SCALE)[0])(q, k, v)
     torch.testing.assert_close(mapped, expected)
-    compiled = torch.compile(lambda q, k, v: attention(q, k, v, scale=SCALE), backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(q, k, v), expected)
+
+
+def test_the_operations_are_registered_as_torch_asks() -> None:
+    inputs = drawn(2, 2, 20, 8)
+    torch.library.opcheck(registered_causal_attention, (*inputs, 5, SCALE))
+    inputs = [x.detach() for x in inputs]
+    y, logs = registered_causal_attention(*inputs, 5, SCALE)
+    torch.library.opcheck(registered_causal_attention_backward, (*inputs, y, torch.randn_like(y), logs, 5, SCALE))
+
+
+@pytest.mark.parametrize("window", [70, 3])
+def test_compiled_it_is_called_as_it_is_elsewhere(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def noted(*given: Any) -> tuple[Tensor, Tensor]:
+        called.append(given[3])
+        return forward(*given)
+
+    forward = module._forward
+    inputs = drawn(8, 2, 70, 16)
+
+    def averages(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return window_attention(q, k, v, window, scale=SCALE)
+
+    usual = averages(*inputs)
+    cotangent = torch.randn(usual.shape)
+    gradients = torch.autograd.grad(usual, inputs, cotangent)
+    monkeypatch.setattr(module, "_forward", noted)
+    found = torch.compile(averages, backend="aot_eager", fullgraph=True)(*inputs)
+    assert called == [window]
+    assert torch.equal(found, usual)
+    for one, other in zip(torch.autograd.grad(found, inputs, cotangent), gradients, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_attention_and_its_windows_call_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""The compiled kernels give the same bits on every processor."""
+"""The compiled kernels give the same bits on every processor, and take torch's own threads."""
 
 import ctypes
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -47,3 +48,23 @@ def test_wide_registers_change_no_bit(
     cpu._kernel.cache_clear()
     monkeypatch.setattr(cpu, "library", lambda: narrow)
     assert all(torch.equal(one, other) for one, other in zip(usual, computed(), strict=True))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted as Linux lists them")
+def test_kernels_make_no_threads_beside_those_that_torch_has() -> None:
+    code = (
+        "import os, threading, torch; torch.set_num_threads(4)\n"
+        "from trilab.ops.causal_attention import causal_attention\n"
+        "from trilab.ops.prefix import prefix_sum\n"
+        "x, heads = torch.randn(8, 512, 256), torch.randn(8, 4, 256, 32)\n"
+        "number, seen, over = lambda: len(os.listdir('/proc/self/task')), [], threading.Event()\n"
+        "def watch():\n"
+        "    while not over.is_set(): seen.append(number())\n"
+        "watcher = threading.Thread(target=watch)\n"
+        "watcher.start(); x.exp(); torch.mm(x[0], x[0].T); before = number()\n"
+        "for _ in range(40): prefix_sum(x); causal_attention(heads, heads, heads, 256, scale=1.0)\n"
+        "over.set(); watcher.join(); print(before, max(seen))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, most = map(int, done.stdout.split())
+    assert 4 < before == most  # torch's four, one of them this one, and the watcher

@@ -44,21 +44,37 @@ class _Job(ctypes.Structure):
 
 
 def serves(q: Tensor, k: Tensor, v: Tensor, window: int) -> bool:
-    """Whether `causal_attention` may be called, and is faster than torch's own operations."""
+    """Whether `causal_attention` may be called, and is faster than torch's own operations.
+
+    Not under a dispatch mode, as those that count operations: of torch's own they know how many there are.
+    """
     batch, heads, time, size = q.shape
     numbers = min(time, window + QUERIES) * size
     return (
         q.is_cpu
-        and at_once(q, k, v)
+        and (torch.compiler.is_compiling() or at_once(q, k, v))
         and not looked_into()
         and q.dtype == k.dtype == v.dtype == torch.float32
         and q.shape == k.shape == v.shape
         and size % LANES == 0
         and numbers <= MOST_NUMBERS
         and batch * heads * time * numbers >= LEAST_PRODUCTS
-        and batch * heads >= torch.get_num_threads()  # torch's kernel splits heads, too
-        and library() is not None
+        and batch * heads >= _threads()  # torch's kernel splits heads, too
+        and _is_there()
     )
+
+
+# torch.compile need not look into how a library is made, nor follow the threads' number
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_there() -> bool:
+    return library() is not None
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _threads() -> int:
+    return torch.get_num_threads()
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float) -> Tensor:
@@ -74,10 +90,14 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: flo
     Returns:
         (B, H, T, D), which lies in memory as (B, T, H, D).
     """
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        y: Tensor = _CausalAttention.apply(q, k, v, window, scale)  # type: ignore[no-untyped-call]
-        return y
-    return _forward(q, k, v, window, scale)[0]
+    y: Tensor
+    if not at_once(q, k, v):
+        y, _ = registered_causal_attention(q, k, v, window, scale)
+    elif torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        y = _CausalAttention.apply(q, k, v, window, scale)  # type: ignore[no-untyped-call]
+    else:
+        y, _ = _forward(q, k, v, window, scale)
+    return y
 
 
 def causal_attention_by_table(q: Tensor, k: Tensor, v: Tensor, window: int, *, scale: float) -> Tensor:
@@ -102,21 +122,65 @@ def library() -> ctypes.CDLL | None:
     return kernels
 
 
+@torch.library.custom_op("trilab::causal_attention", mutates_args=(), device_types="cpu")
+def registered_causal_attention(q: Tensor, k: Tensor, v: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
+    """`_forward` as an operation that torch.compile knows."""
+    return _forward(q, k, v, window, scale)
+
+
+@torch.library.custom_op("trilab::causal_attention_backward", mutates_args=(), device_types="cpu")
+def registered_causal_attention_backward(
+    q: Tensor, k: Tensor, v: Tensor, y: Tensor, into: Tensor, logs: Tensor, window: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`_backward`, likewise."""
+    return _backward(q, k, v, y, into, logs, window, scale)
+
+
+@registered_causal_attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
+    return _beside(q), q.new_empty(q.shape[:3])
+
+
+@registered_causal_attention_backward.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, y: Tensor, into: Tensor, logs: Tensor, window: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _beside(q), _beside(k), _beside(v)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int, float], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, ctx.window, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _gradients(ctx: Any, into: Tensor, *of_logs: Tensor | None) -> tuple[Tensor | None, ...]:
+    q, k, v, y, logs = ctx.saved_tensors
+    if torch.is_grad_enabled():  # gradients of the gradients are wanted
+        y = causal_attention_by_table(q, k, v, ctx.window, scale=ctx.scale)
+        return *torch.autograd.grad(y, (q, k, v), into, create_graph=True), None, None
+    if at_once(q, k, v, y, into, logs):
+        gradients = _backward(q, k, v, y, into, logs, ctx.window, ctx.scale)
+    else:
+        gradients = registered_causal_attention_backward(q, k, v, y, into, logs, ctx.window, ctx.scale)
+    return *gradients, None, None
+
+
+registered_causal_attention.register_autograd(_gradients, setup_context=_keep)
+
+
 class _CausalAttention(torch.autograd.Function):
+    """The same gradients for calls that need no dispatcher."""
+
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, scale: float) -> Tensor:
         y, logs = _forward(q, k, v, window, scale)
-        ctx.window, ctx.scale = window, scale
-        ctx.save_for_backward(q, k, v, y, logs)
+        _keep(ctx, (q, k, v, window, scale), (y, logs))
         return y
 
     @staticmethod
     def backward(ctx: Any, into: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, y, logs = ctx.saved_tensors
-        if torch.is_grad_enabled():  # gradients of the gradients are wanted
-            y = causal_attention_by_table(q, k, v, ctx.window, scale=ctx.scale)
-            return *torch.autograd.grad(y, (q, k, v), into, create_graph=True), None, None
-        return *_backward(q, k, v, y, into, logs, ctx.window, ctx.scale), None, None
+        return _gradients(ctx, into)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
