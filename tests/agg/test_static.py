@@ -105,6 +105,18 @@ def test_a_decay_of_zero_is_no_mixing_and_a_decay_of_one_the_uniform_mean(
     torch.testing.assert_close(ema.weights(x), limit(4, 8).weights(x))
 
 
+@pytest.mark.parametrize("theta", [-1e5, -18.0, 0.0, 18.0, 1e5])
+def test_the_gradient_of_a_decay_loses_no_digits_near_zero_and_one(theta: float) -> None:
+    ema, exact = ExponentialMean(4, 30), ExponentialMean(4, 30).double()
+    x, cotangent = torch.randn(2, 2, 30, 4)
+    for strategy in (ema, exact):
+        torch.nn.init.constant_(strategy.theta, theta)
+    (ema(x) * cotangent).sum().backward()
+    (exact.loop(x.double(), x.double()) * cotangent).sum().backward()
+    assert ema.theta.grad is not None
+    torch.testing.assert_close(ema.theta.grad, exact.theta.grad.float(), atol=0, rtol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("strategy", [partial(ExponentialMean, n_head=5), RelativeWeights])
 def test_the_mean_of_a_constant_is_that_constant_in_half_precision(

@@ -105,6 +105,16 @@ def test_threads_change_no_bit(
 
 
 @needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_what_is_stored_past_the_caches_has_the_same_bits(adjoint: bool, dtype: torch.dtype) -> None:
+    x = drawn(8, 512, 1203, dtype=dtype)  # 9 MB and more; a row of them is not, and its lines begin anywhere
+    assert x.nbytes > 8 * 2**20 > x[0].nbytes
+    all_of_it = cpu.prefix(x, True, adjoint)
+    assert all(torch.equal(all_of_it[row], cpu.prefix(x[row : row + 1], True, adjoint)[0]) for row in range(8))
+
+
+@needs_kernels
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python's, of forks where threads run
 def test_a_forked_child_goes_on_with_as_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "_threads", lambda x: 3)

@@ -4,7 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, pad
+from torch.nn.functional import logsigmoid
 
 from trilab.agg.base import About, Aggregation, Flops, State, accumulator, head_size, lower_triangle
 from trilab.ops.scan import scan
@@ -18,7 +18,7 @@ class ExponentialMean(Aggregation):
     tokens for h = 0 … H - 1: nobody knows beforehand how far back is worth looking, so every head gets as many octaves
     between one token and block_size as the others.
 
-    H parameters. Rows sum to 1. O(T·C) time: with w_t the denominator, y_t = (γ w_{t-1} y_{t-1} + v_t) / w_t, a scan
+    H parameters. Rows sum to 1. O(T·C) time: with w_t the denominator, y_t = (1 - 1 / w_t) y_{t-1} + v_t / w_t, a scan
     whose factors are the same for all rows and all channels of a head. C + H numbers of state, numerator and w.
 
     Args:
@@ -60,12 +60,10 @@ class ExponentialMean(Aggregation):
         return affinities.softmax(-1)[None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
-        decay = self.decay(accumulator(v.dtype)).expand(1, v.shape[1], -1)  # (1, T, H)
-        weight = scan(decay, torch.ones_like(decay))  # (1, T, H), the denominator
-        new = weight.reciprocal()
-        kept = decay * pad(weight[:, :-1], (0, 0, 1, 0)) * new
+        new = self.new_shares(v.shape[1])[None, :, :, None]  # (1, T, H, 1)
         heads = v.view(*v.shape[:2], self.n_head, self.head_size)  # (B, T, H, C / H)
-        return scan(kept[..., None], heads, new[..., None]).view(v.shape).to(v.dtype)
+        dtype = accumulator(v.dtype)
+        return scan((1 - new).to(dtype), heads, new.to(dtype)).view(v.shape).to(v.dtype)
 
     def loop(self, x: Tensor, v: Tensor) -> Tensor:
         decay = torch.sigmoid(self.theta).repeat_interleave(self.head_size)  # (C,)
@@ -86,6 +84,16 @@ class ExponentialMean(Aggregation):
         total, weight = self.per_channel(decay) * total + v, decay * weight + 1
         return (total / self.per_channel(weight)).to(v.dtype), (total, weight)
 
+    def new_shares(self, time: int) -> Tensor:
+        """What of each average is its last token, (T, H): 1 / (γ^0 + … + γ^t).
+
+        In double, as are the gradients: few numbers, of which float32 would lose digits where γ is near 0 or 1.
+        """
+        log_decay = logsigmoid(self.theta.double())
+        log_decay = log_decay.clamp(max=-torch.finfo(torch.float64).tiny)  # of 0 the quotient would be 0 / 0
+        tokens = torch.arange(1, time + 1, dtype=torch.float64, device=log_decay.device)[:, None]
+        return torch.expm1(log_decay) / torch.expm1(tokens * log_decay)
+
     def decay(self, dtype: torch.dtype) -> Tensor:
         """γ of every head, (H,)."""
         return torch.sigmoid(self.theta.to(dtype))
@@ -98,5 +106,5 @@ class ExponentialMean(Aggregation):
         return self.n_embd + self.n_head
 
     def mix_flops(self, time: int) -> Flops:
-        recurrence = 2 * time * (self.n_embd + self.n_head)  # a product and a sum for each number of state
+        recurrence = 2 * time * self.n_embd  # a product and a sum for each number of state
         return Flops(recurrence, 2 * recurrence)  # back through time; and the gradient of γ

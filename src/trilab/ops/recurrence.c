@@ -15,7 +15,7 @@
 #include <xmmintrin.h>
 #endif
 
-enum { BLOCK = 512, UNIT = 64, LANES = 8 };
+enum { BLOCK = 512, UNIT = 64 };
 
 /* Work on channels first … end - 1, at most BLOCK, of one batch row. */
 typedef void row_work(const void *job, long row, long first, long end);
@@ -63,12 +63,11 @@ static void spread_rows(row_work *work, const void *job, long rows, long channel
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define VECTOR(type) __attribute__((vector_size(LANES * sizeof(type)))) type
 
-typedef VECTOR(float) floats;
-typedef VECTOR(double) doubles;
-typedef VECTOR(uint16_t) halves;
-typedef VECTOR(uint32_t) bits;
+/* Vectors of 32 bytes, of what is computed: compilers split what fills more than a register by way of the stack. */
+#define VECTOR(type, lanes) __attribute__((vector_size((lanes) * sizeof(type)))) type
+typedef VECTOR(float, 8) floats;
+typedef VECTOR(double, 4) doubles;
 
 /* LANES numbers, or fewer at the end of a row: the others are zeros, and stay in the register. */
 #define LOAD(TYPE, at, count)                                                                                          \
@@ -83,6 +82,9 @@ typedef VECTOR(uint32_t) bits;
         memcpy(at, &stored_, (count) * sizeof *(at));                                                                  \
     } while (0)
 
+/* How many of `count` numbers fill whole vectors. The rest is rare, and slow: a copy of a length not known here. */
+#define WHOLE(count) ((count) / LANES * LANES)
+
 /* Stores past the caches, in which there is no room for all of it anyhow: what is written is then not read first, and
  * drives nothing out. From STREAMED bytes on that gains a fifth, with whatever reads it next; below, it loses. */
 enum { STREAMED = 8 << 20 };
@@ -91,7 +93,7 @@ enum { STREAMED = 8 << 20 };
 #define STREAM(at, given, count, streamed)                                                                             \
     do {                                                                                                               \
         __typeof__(given) value_ = given;                                                                              \
-        if (streamed && (count) == LANES && (uintptr_t)(at) % sizeof(__m128) == 0)                                      \
+        if (streamed && (count) == LANES && sizeof value_ >= sizeof(__m128) && (uintptr_t)(at) % sizeof(__m128) == 0)   \
             for (unsigned part_ = 0; part_ < sizeof value_ / sizeof(__m128); part_++) {                                \
                 __m128 quarter_;                                                                                       \
                 memcpy(&quarter_, (const char *)&value_ + part_ * sizeof quarter_, sizeof quarter_);                    \
@@ -104,30 +106,33 @@ enum { STREAMED = 8 << 20 };
 #define STREAM(at, given, count, streamed) STORE(at, given, count)
 #endif
 
-/* How many of `count` numbers fill whole vectors. The rest is rare, and slow: a copy of a length not known here. */
-INLINE long whole(long count) { return count / LANES * LANES; }
-
-/* bfloat16: the upper half of a float, rounded to even. */
-INLINE floats from_bfloat16(halves stored) {
-    bits upper = __builtin_convertvector(stored, bits) << 16;
-    return (floats)upper;
-}
-
-INLINE halves to_bfloat16(floats value) {
-    bits all = (bits)value, even = all >> 16 & 1, not_a_number = (bits)(value != value);
-    bits rounded = (all + 0x7fff + even) >> 16;
-    return __builtin_convertvector((rounded & ~not_a_number) | (0x7fc0 & not_a_number), halves);
-}
-
 struct prefix {
     long time, channels;
     int mean;
     const void *x;
     void *y;
+    int streamed;
 };
 
 /* Sums in double. A double is divided by the count; for what is stored in less, a product with its inverse rounds to
  * the same number, or to the other side of a tie, at a third of the time. */
+#define LANES 4
+typedef VECTOR(float, LANES) singles;
+typedef VECTOR(uint16_t, LANES) halves;
+typedef VECTOR(uint32_t, LANES) bits;
+
+/* bfloat16: the upper half of a float, rounded to even. */
+INLINE singles from_bfloat16(halves stored) {
+    bits upper = __builtin_convertvector(stored, bits) << 16;
+    return (singles)upper;
+}
+
+INLINE halves to_bfloat16(singles value) {
+    bits all = (bits)value, even = all >> 16 & 1, not_a_number = (bits)(value != value);
+    bits rounded = (all + 0x7fff + even) >> 16;
+    return __builtin_convertvector((rounded & ~not_a_number) | (0x7fc0 & not_a_number), halves);
+}
+
 #define STORED double
 #define STOREDS doubles
 #define OF(name) name##_float64
@@ -137,10 +142,10 @@ struct prefix {
 #define MEAN(sum, by) ((sum) / (by))
 #include "prefix_of.h"
 #define STORED float
-#define STOREDS floats
+#define STOREDS singles
 #define OF(name) name##_float32
 #define WIDENED(x) __builtin_convertvector(x, doubles)
-#define ROUNDED(sum) __builtin_convertvector(sum, floats)
+#define ROUNDED(sum) __builtin_convertvector(sum, singles)
 #define BY(count) (1.0 / (count))
 #define MEAN(sum, by) ((sum) * (by))
 #include "prefix_of.h"
@@ -148,10 +153,11 @@ struct prefix {
 #define STOREDS halves
 #define OF(name) name##_bfloat16
 #define WIDENED(x) __builtin_convertvector(from_bfloat16(x), doubles)
-#define ROUNDED(sum) to_bfloat16(__builtin_convertvector(sum, floats))
+#define ROUNDED(sum) to_bfloat16(__builtin_convertvector(sum, singles))
 #define BY(count) (1.0 / (count))
 #define MEAN(sum, by) ((sum) * (by))
 #include "prefix_of.h"
+#undef LANES
 
 /* Factors of a row and time: one for each channel (wide) or one for all `size` channels of a head. */
 struct factors {
@@ -168,10 +174,13 @@ struct scan {
     int streamed;
 };
 
+#define LANES 8
 #define REAL float
 #define REALS floats
 #define OF(name) name##_float32
 #include "scan_of.h"
+#undef LANES
+#define LANES 4
 #define REAL double
 #define REALS doubles
 #define OF(name) name##_float64

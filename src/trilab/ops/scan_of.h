@@ -25,7 +25,7 @@ INLINE void OF(ahead)(
 INLINE void OF(run_ahead)(
     long count, const REAL *a, int a_wide, const REAL *b, int b_wide, const REAL *x, REAL *past, REAL *h, int streamed) {
     long c = 0;
-    for (; c < whole(count); c += LANES)
+    for (; c < WHOLE(count); c += LANES)
         OF(ahead)(LANES, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, past + c, h + c, streamed);
     if (c < count) OF(ahead)(count - c, a + a_wide * c, a_wide, b + b_wide * c, b_wide, x + c, past + c, h + c, 0);
 }
@@ -81,7 +81,7 @@ INLINE REAL OF(total)(REALS parts) {
 
 INLINE void OF(run_back)(long count, struct OF(step) step, int a_wide, int b_wide, int to_a, int to_b) {
     REALS over_a = {0}, over_b = {0};
-    long c = whole(count);
+    long c = WHOLE(count);
     if (c < count) OF(back)(count - c, step, c, a_wide, b_wide, to_a, to_b, &over_a, &over_b);
     for (c -= LANES; c >= 0; c -= LANES)
         OF(back)(LANES, step, c, a_wide, b_wide, to_a, to_b, &over_a, &over_b);
