@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from trilab.bench import agg, data, generate, memory, startup, sweep, train
+from trilab.bench.machine import cores
 from trilab.bench.measured import Measured
 from trilab.bench.plain_loops import PlainLoop, all_at_once, as_in_gpt_py, one_by_one, vectorised
 from trilab.build import build_model
@@ -187,9 +188,10 @@ def test_the_command_leaves_json_picture_and_page_and_shows_them_again(
 
 @pytest.mark.slow
 def test_train_py_is_measured_from_outside_and_against_both_loops(text: Path) -> None:
-    size = train.Size("small", (*train.TINY.keys, "data=file", f"data.path={text}", "data.batch_size=8"))
+    keys = (*train.TINY.keys, "data=file", f"data.path={text}", "data.batch_size=8")
+    size = train.Size("small", keys, also=("optim.grad_clip=1.0",), large=True)
     found = train.measure(
-        quick=True,
+        quick=False,
         threads=1,
         device="cpu",
         tell=quiet,
@@ -199,7 +201,8 @@ def test_train_py_is_measured_from_outside_and_against_both_loops(text: Path) ->
     )
     assert whole(found, 1)
     expected = {train.TRAIN_PY, f"{train.TRAIN_PY} optim.grad_clip=1.0", train.GPT_PY, train.VECTORISED}
-    assert set(ways(found, train.SPEED)["small"]) == expected
+    for case in ("small", *(("small, all cores",) if cores() > 1 else ())):
+        assert set(ways(found, train.SPEED)[case]) == expected
     ours = {name for name in expected if train.TRAIN_PY in name}
     assert set(ways(found, train.VALIDATION)["small"]) == ours
     losses = {name: found.find("small", train.LOSS, name) for name in ours}

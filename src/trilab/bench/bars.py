@@ -151,24 +151,22 @@ def _exponents() -> list[Bar]:
 
 
 def _training() -> list[Bar]:
-    against_loop = [
-        Bar(
-            f"train.py / gpt.py's loop, {size.name}",
-            *("train", limit, False, _ratio(size.name, train.SPEED, train.TRAIN_PY, train.GPT_PY)),
-        )
-        for size, limit in ((train.NANO, 1.5), (train.TINY, 1.0))
-    ]
-    against_loop.append(
-        Bar(
-            f"train.py / {train.THROUGHOUT}, {train.NANO.name}",
-            *("train", 1.5, False, _ratio(train.NANO.name, train.SPEED, train.TRAIN_PY, train.THROUGHOUT)),
-        )
-    )
+    compiled = f"{train.TRAIN_PY} {train.COMPILED}"
+    nano = train.NANO
+    against_loops = [
+        (train.TRAIN_PY, train.GPT_PY, train.TINY.name, 1.0),
+        *((train.TRAIN_PY, loop, nano.name, 1.5) for loop in (train.GPT_PY, train.THROUGHOUT)),
+        *((way, loop, nano.on_all_cores, 1.5) for loop in (train.GPT_PY, train.THROUGHOUT)
+          for way in (train.TRAIN_PY, compiled)),
+    ]  # fmt: skip
     validating = [
         Bar(f"validation / training, {size.name}", "train", 3.0, False, partial(_validation, size.name))
-        for size in (train.NANO, train.TINY)
+        for size in (nano, train.TINY)
     ]
-    return against_loop + validating
+    return [
+        Bar(f"{way} / {loop}, {case}", "train", limit, False, _ratio(case, train.SPEED, way, loop))
+        for way, loop, case, limit in against_loops
+    ] + validating
 
 
 def _starting() -> list[Bar]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from trilab.bench.child import GRAIN, TICK, training
-from trilab.bench.machine import machine
+from trilab.bench.machine import cores, machine
 from trilab.bench.measured import Measured, Series
 from trilab.bench.plain_loops import (
     PlainLoop,
@@ -32,6 +32,7 @@ LOOPS = {
     "cpu": {GPT_PY: as_in_gpt_py, VECTORISED: vectorised},
     "cuda": {GPT_PY: as_in_gpt_py, VECTORISED: vectorised, NANOGPT: with_nanogpt_settings},
 }
+COMPILED = "trainer.compile=default"
 OF_BLOCKS = {THROUGHOUT: as_in_gpt_py_throughout}  # of whole transformers only
 SPEED, ON_PROCESSOR, VALIDATION = "training", "training, by processor time", "validation"
 LOSS = "val/loss after a turn's steps"
@@ -42,6 +43,7 @@ NOTES = (
     "By processor time other work on the machine hardly counts, and neither does what train.py waits for.",
     "Each round has a seed of its own, the same for all ways: so their losses compare in pairs.",
     "The plain loops train the same model object, without logging, checkpoints or clipping.",
+    "On all cores each way has as many threads as the machine has cores.",
     f"{THROUGHOUT}: with the transformer written as the lecture writes it, of as many parameters.",
 )
 
@@ -53,10 +55,19 @@ class Size:
     Args:
         name: in tables.
         keys: as for train.py.
+        also: further ways to run train.py.
+        large: enough for all cores, on which it is then measured too: there a plain loop runs if nobody says otherwise.
     """
 
     name: str
     keys: tuple[str, ...]
+    also: tuple[str, ...] = ()
+    large: bool = False
+
+    @property
+    def on_all_cores(self) -> str:
+        """Its name there."""
+        return f"{self.name}, all cores"
 
 
 TINY = Size(
@@ -75,6 +86,8 @@ NANO = Size(
         *("model=gpt", "model.n_layer=4", "model.n_head=4", "model.n_embd=128", "model.dropout=0"),
         *("data.batch_size=12", "data.block_size=64"),
     ),
+    also=(COMPILED,),
+    large=True,
 )
 FULL = Size(
     "gpt.py's full size: B 64, T 256, C 384, 6 layers, 6 heads",
@@ -116,6 +129,7 @@ def measure(
     """Let train.py and the plain loops take turns.
 
     Args:
+        quick: leaves out what sizes have beside train.py as it is, on so many threads.
         also: further ways to run train.py, each some keys in one string: "trainer.precision=bf16-mixed".
         sizes: of models; None: those of the bars for this device.
         length: of the turns; None: as `quick` says.
@@ -124,10 +138,12 @@ def measure(
     """
     length = length or (Length(0.6, rounds=2, val_share=0.02) if quick else Length(2.0, rounds=7))
     sizes = sizes or ((TINY, NANO) if device == "cpu" else (FULL,))
-    torch.set_num_threads(threads)
     found: list[Series] = []
     for size in sizes:
-        found += _of_size(size, threads, device, also, length, tell)
+        ways = tuple(dict.fromkeys((*(() if quick else size.also), *also)))
+        found += _of_size(size.name, size.keys, threads, device, ways, length, tell)
+        if size.large and device == "cpu" and threads < cores() and not quick:
+            found += _of_size(size.on_all_cores, size.keys, cores(), device, ways, length, tell)
     return Measured("train", device, quick, machine(threads), GPT_PY, tuple(found), NOTES)
 
 
@@ -141,10 +157,13 @@ class _Turn:
     loss: float | None = None
 
 
-def _of_size(size: Size, threads: int, device: str, also: Sequence[str], length: Length, tell: Tell) -> list[Series]:
-    tell(f"train: {size.name}")
+def _of_size(
+    case: str, keys: Sequence[str], threads: int, device: str, also: Sequence[str], length: Length, tell: Tell
+) -> list[Series]:
+    tell(f"train: {case}")
+    torch.set_num_threads(threads)
     share = () if length.val_share is None else (f"data.val_share={length.val_share}",)
-    keys = (*size.keys, f"threads={threads}", "logger=none", *share)
+    keys = (*keys, f"threads={threads}", "logger=none", *share)
     config = composed(keys)
     corpus = read_corpus(config.data.source)
     val_chars = round(len(corpus.tokens) * config.data.val_share)
@@ -167,7 +186,7 @@ def _of_size(size: Size, threads: int, device: str, also: Sequence[str], length:
     def turn(name: str) -> float:
         done = ways[name](len(turns[name]))
         turns[name].append(done)
-        tell(f"train: {size.name}: {name}: {done.speed:,.0f} {UNIT}")
+        tell(f"train: {case}: {name}: {done.speed:,.0f} {UNIT}")
         return done.speed
 
     take_turns({name: partial(turn, name) for name in ways}, length.rounds)
@@ -181,7 +200,7 @@ def _of_size(size: Size, threads: int, device: str, also: Sequence[str], length:
         for name, done in turns.items():
             values = [of(one) for one in done]
             if None not in values:
-                found.append(Series(size.name, measure_, name, unit, tuple(values)))
+                found.append(Series(case, measure_, name, unit, tuple(values)))
     return found
 
 
