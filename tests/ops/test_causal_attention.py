@@ -12,6 +12,7 @@ from torch import Tensor, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trilab.ops import causal_attention as module
+from trilab.ops import tiles
 from trilab.ops.attention import attention, window_attention
 from trilab.ops.causal_attention import (
     LANES,
@@ -281,6 +282,6 @@ def test_memory_is_linear_in_the_length_of_the_text() -> None:
 def test_a_processor_without_fused_products_has_no_kernels(
     machine: str, capability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.platform, "machine", lambda: machine)
+    monkeypatch.setattr(tiles.platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     assert library.__wrapped__() is None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from trilab.errors import BadInput
 from trilab.ops.triangle import triangular_product, triangular_product_flops
+from trilab.ops.triangular_product import serves
 
 # Tokens times heads from which skipping the upper half of a table is worth more products and a copy of the values: with
 # several heads the plain product copies the table for each row of the batch.
@@ -249,7 +250,8 @@ class StaticTableAggregation(Aggregation):
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
         weights = self.weights(x)
-        return triangular_sum(weights[0], v) if self._skips(v.shape[1]) else weighted_sum(weights, v)
+        skips = self._skips(v.shape[1]) or serves(weights[0], v)
+        return triangular_sum(weights[0], v) if skips else weighted_sum(weights, v)
 
     def mix_step(self, x: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         seen = torch.cat([state[0], v[:, None]], 1)  # (B, t + 1, C)
@@ -264,7 +266,7 @@ class StaticTableAggregation(Aggregation):
         return Flops(once, (2 if self._learned else 1) * once)
 
     def _skips(self, time: int) -> bool:
-        """Whether the upper half of a table for so many tokens is left out."""
+        """Whether the upper half of a table for so many tokens is left out; where a kernel serves, it always is."""
         return time * self.n_head >= TRIANGULAR_FROM
 
 

@@ -5,29 +5,13 @@
  * is added is added in the same order for any number of threads. */
 
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 
 #include "threads.h"
+#include "tiles.h"
 
-/* Queries of a block, and keys of one in the gradient. A panel: columns of a product that are computed side by side. */
-enum { LANES = 8, PANEL = 2 * LANES, ROWS = 4, QUERIES = 16, KEYS = 64 };
-
-#define INLINE static inline __attribute__((always_inline))
-typedef __attribute__((vector_size(LANES * sizeof(float)))) float floats;
-typedef __attribute__((vector_size(LANES * sizeof(int32_t)))) int32_t ints;
+enum { QUERIES = 16, KEYS = 64 }; /* of a block, of one in the gradient */
 
 static const ints LANE = {0, 1, 2, 3, 4, 5, 6, 7};
-
-INLINE floats load(const float *at) {
-    floats loaded;
-    memcpy(&loaded, at, sizeof loaded);
-    return loaded;
-}
-
-INLINE void store(float *at, floats given) { memcpy(at, &given, sizeof given); }
-
-INLINE floats all(float one) { return one - (floats){0}; }
 
 INLINE floats chosen(ints where, floats one, floats other) {
     return (floats)(((ints)one & where) | ((ints)other & ~where));
@@ -59,89 +43,6 @@ INLINE floats power_of_2(floats x) {
     y = y * f + 1.0f;
     ints bits = ((ints)y + ((ints)shifted << 23)) & (x >= -125.0f);
     return chosen(x == x, (floats)bits, x);
-}
-
-/* C = A B, or C += A B, for ROWS rows or one, and for PANEL columns or half of them; all of C stays in registers. */
-INLINE void tile(
-    int rows, int vectors, long inner, const float *a, long a_row, long a_column, const float *b, long b_row, float *c,
-    long c_row, int add) {
-    floats sum[ROWS][PANEL / LANES], of_b[PANEL / LANES];
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) sum[r][v] = add ? load(c + r * c_row + v * LANES) : all(0);
-    for (long i = 0; i < inner; i++) {
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) of_b[v] = load(b + i * b_row + v * LANES);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            floats of_a = all(a[r * a_row + i * a_column]);
-#pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++) sum[r][v] += of_a * of_b[v];
-        }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) store(c + r * c_row + v * LANES, sum[r][v]);
-}
-
-/* C = A B, or C += A B, where the columns of B lie side by side, a multiple of LANES of them. */
-INLINE void product(
-    long rows, long columns, long inner, const float *a, long a_row, long a_column, const float *b, long b_row,
-    float *c, long c_row, int add) {
-    for (long j = 0; j < columns; j += PANEL) {
-        int wide = columns - j >= PANEL;
-        for (long r = 0; r < rows;) {
-            const float *of_a = a + r * a_row;
-            float *of_c = c + r * c_row + j;
-            int four = rows - r >= ROWS;
-            if (four && wide) tile(ROWS, 2, inner, of_a, a_row, a_column, b + j, b_row, of_c, c_row, add);
-            else if (four) tile(ROWS, 1, inner, of_a, a_row, a_column, b + j, b_row, of_c, c_row, add);
-            else if (wide) tile(1, 2, inner, of_a, a_row, a_column, b + j, b_row, of_c, c_row, add);
-            else tile(1, 1, inner, of_a, a_row, a_column, b + j, b_row, of_c, c_row, add);
-            r += four ? ROWS : 1;
-        }
-    }
-}
-
-#define SHUFFLED(one, other, ...) __builtin_shuffle(one, other, (ints){__VA_ARGS__})
-
-/* (LANES, LANES) */
-INLINE void transpose(const float *from, long from_row, float *to, long to_row) {
-    floats x[LANES], pairs[LANES];
-#pragma GCC unroll 8
-    for (int i = 0; i < LANES; i++) x[i] = load(from + i * from_row);
-#pragma GCC unroll 4
-    for (int i = 0; i < LANES; i += 2) {
-        pairs[i] = SHUFFLED(x[i], x[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-        pairs[i + 1] = SHUFFLED(x[i], x[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-    }
-#pragma GCC unroll 4
-    for (int at = 0; at < 4; at++) {
-        int i = at / 2 * 4 + at % 2; /* 0, 1, 4, 5 */
-        x[i] = SHUFFLED(pairs[i], pairs[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-        x[i + 2] = SHUFFLED(pairs[i], pairs[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < LANES / 2; i++) {
-        store(to + i * to_row, SHUFFLED(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11));
-        store(to + (i + 4) * to_row, SHUFFLED(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15));
-    }
-}
-
-static long padded(long time) { return (time + PANEL - 1) / PANEL * PANEL; }
-
-/* Rows of `size` numbers as panels of PANEL of them side by side, (size, PANEL) each; the last is filled up with 0. */
-INLINE void to_panels(long time, long size, const float *rows, long row, float *panels) {
-    for (long t = 0; t < padded(time); t += LANES) {
-        float *panel = panels + t / PANEL * PANEL * size + t % PANEL;
-        if (t + LANES <= time)
-            for (long d = 0; d < size; d += LANES) transpose(rows + t * row + d, row, panel + d * PANEL, PANEL);
-        else
-            for (long d = 0; d < size; d++)
-                for (int i = 0; i < LANES; i++) panel[d * PANEL + i] = t + i < time ? rows[(t + i) * row + d] : 0;
-    }
 }
 
 /* (B, H, T, D), the D side by side: where it begins, and how far it is from one to the next. */

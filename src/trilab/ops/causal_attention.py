@@ -1,18 +1,15 @@
 """causal_attention.c, compiled: softmax attention over the past on a CPU, values and gradients."""
 
 import ctypes
-import platform
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trilab.ops import native
+from trilab.ops import tiles
 from trilab.ops.paths import at_once, looked_into
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("causal_attention.c", "threads.h"))
 LANES = 8  # numbers of a head are taken so many at a time
 # Of all pairs of queries and keys: for fewer, the way to the kernel takes longer than torch's, and than the kernel.
 LEAST_PRODUCTS = 2**18
@@ -21,8 +18,6 @@ LEAST_PRODUCTS = 2**18
 MOST_NUMBERS = 2**18
 PAIRS_A_THREAD = 2**13  # of queries and keys: for fewer, starting a thread costs more than it saves
 QUERIES = 16  # as there
-
-_X86 = ("x86_64", "AMD64")
 
 
 class _Heads(ctypes.Structure):
@@ -108,13 +103,8 @@ def causal_attention_by_table(q: Tensor, k: Tensor, v: Tensor, window: int, *, s
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The kernels, or None: where they cannot be compiled, or the processor is one without AVX2 and fused products."""
-    flags = ["-ffp-contract=fast", "-lm"]
-    if platform.machine() in _X86:
-        if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
-            return None
-        flags += ["-mavx2", "-mfma"]
-    kernels = native.library(SOURCES, "Attention goes by torch's own operations, which are slower", tuple(flags))
+    """The kernels, or None; see `trilab.ops.tiles.library`."""
+    kernels = tiles.library("causal_attention.c", "Attention goes by torch's own operations, which are slower")
     if kernels is not None:
         kernels.scratch_size.argtypes, kernels.scratch_size.restype = (ctypes.c_long, ctypes.c_long), ctypes.c_long
         for function in (kernels.forward, kernels.backward):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from trilab.ops.paths import looked_into
+from trilab.ops.triangular_product import serves, triangular_product_by_kernel
 
 MOST_BLOCKS = 8  # of rows: more of them skip more of the triangle, in products too small to be fast
 LEAST_ROWS = 64  # of one block
@@ -16,7 +17,8 @@ def triangular_product(A: Tensor, v: Tensor) -> Tensor:
     """y = A v with A lower-triangular, in blocks of rows: each is multiplied with the columns that it can see.
 
     What lies above the diagonal need not be zero as far as it is skipped; its gradient is zero there. With 8 blocks of
-    rows 9/16 of the full product are left, and of both its gradients. O(T²·N·B) time, O(T²) memory for a table.
+    rows 9/16 of the full product are left, and of both its gradients; half on a CPU, where there is a kernel. O(T²·N·B)
+    time, O(T²) memory for a table.
 
     Args:
         A: (H, T, T), exactly zero above the diagonal.
@@ -24,6 +26,8 @@ def triangular_product(A: Tensor, v: Tensor) -> Tensor:
     Returns:
         (B, T, H·N).
     """
+    if serves(A, v):
+        return triangular_product_by_kernel(A, v)
     batch, time, columns = v.shape
     v = v.reshape(batch, time, len(A), -1)
     if v.shape[-1] < WIDE or v.device.type != "cpu" or torch.compiler.is_compiling():

@@ -1,0 +1,139 @@
+"""The compiled product with a triangle is the full one: values, gradients, theirs, whatever the sizes and threads."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from trilab.ops import triangle
+from trilab.ops.triangle import triangular_product, triangular_product_full
+from trilab.ops.triangular_product import library, serves, triangular_product_by_kernel
+
+from .test_causal_attention import Names
+
+pytestmark = pytest.mark.skipif(library() is None, reason="there is no C compiler here, or a processor without AVX2")
+
+# (B, H, T, N): panels and half panels of columns, tiles of 6 rows and fewer, strips of 96 of them, 256 terms and more
+SIZES = [(1, 1, 16, 8), (2, 3, 48, 24), (1, 2, 112, 16), (2, 1, 272, 40), (1, 1, 528, 264), (3, 2, 256, 8)]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Whatever the machine has: where it serves depends on it. A test may set more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def drawn(batch: int, heads: int, time: int, columns: int) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    A, v = torch.randn(heads, time, time).tril() / time**0.5, torch.randn(batch, time, heads * columns)
+    return A.requires_grad_(), v.requires_grad_()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", SIZES)
+def test_it_is_the_full_product_with_gradients(size: tuple[int, int, int, int], threads: int) -> None:
+    torch.set_num_threads(threads)
+    inputs = drawn(*size)
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    fast, slow = triangular_product_by_kernel(*inputs), triangular_product_full(*exact)
+    torch.testing.assert_close(fast.double(), slow, atol=1e-5, rtol=1e-5)
+    cotangent = torch.randn(fast.shape)
+    ours, theirs = torch.autograd.grad(fast, inputs, cotangent), torch.autograd.grad(slow, exact, cotangent.double())
+    torch.testing.assert_close(ours[0].tril().double(), theirs[0].tril(), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(ours[1].double(), theirs[1], atol=1e-5, rtol=1e-5)
+
+
+def test_its_bits_do_not_depend_on_the_number_of_threads() -> None:
+    def all_of_it() -> list[Tensor]:
+        inputs = drawn(3, 2, 208, 24)
+        y = triangular_product_by_kernel(*inputs)
+        return [y, *torch.autograd.grad(y.sin().sum(), inputs)]
+
+    found = []
+    for number in (1, 2, 5, 7):
+        torch.set_num_threads(number)
+        found.append(all_of_it())
+    assert all(torch.equal(one, other) for more in found[1:] for one, other in zip(found[0], more, strict=True))
+
+
+@pytest.mark.parametrize("t", [0, 5, 6, 17, 95, 96, 150])
+def test_what_a_later_position_holds_changes_no_bit_of_an_earlier_tile(t: int) -> None:
+    A, v = (x.detach() for x in drawn(1, 1, 160, 8))
+    before = triangular_product_by_kernel(A, v)
+    v[:, t] = torch.nan
+    first = t // 6 * 6  # of the tile that it lies in
+    assert torch.equal(triangular_product_by_kernel(A, v)[:, :first], before[:, :first])
+
+
+@pytest.mark.parametrize("wanted", ["table", "values"])
+def test_a_gradient_that_nobody_asks_for_is_not_made(wanted: str) -> None:
+    A, v = drawn(2, 1, 32, 8)
+    (v if wanted == "table" else A).requires_grad_(False)
+    triangular_product_by_kernel(A, v).sum().backward()
+    assert (A.grad is None, v.grad is None) == (wanted == "values", wanted == "table")
+
+
+def test_gradients_have_gradients() -> None:
+    inputs = drawn(2, 2, 16, 8)
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+
+    def of_gradients(y: Tensor, given: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
+        first = torch.autograd.grad(y.square().sum(), given, create_graph=True)
+        return torch.autograd.grad(first[0].tril().square().sum() + first[1].square().sum(), given)
+
+    ours = of_gradients(triangular_product_by_kernel(*inputs), inputs)
+    theirs = of_gradients(triangular_product_full(*exact), exact)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.double(), other, atol=1e-3, rtol=1e-4)
+
+
+def test_tables_values_and_what_arrives_may_lie_in_memory_as_they_like() -> None:
+    A, v = drawn(2, 1, 32, 8)
+    expected = triangular_product_by_kernel(A, v)
+    gradients = torch.autograd.grad(expected.sum(), (A, v))
+    turned = A.detach().mT.contiguous().mT.requires_grad_(), v.detach().mT.contiguous().mT.requires_grad_()
+    y = triangular_product_by_kernel(*turned)
+    assert torch.equal(y, expected)
+    again = torch.autograd.grad(y.sum(), turned)  # its cotangent is one number, seen everywhere
+    assert all(torch.equal(one, other) for one, other in zip(again, gradients, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    [((1, 1, 16, 8), torch.float64), ((1, 1, 17, 8), torch.float32), ((1, 1, 16, 9), torch.float32)],
+    ids=["double", "an odd length", "an odd head"],
+)
+def test_where_it_does_not_serve_torch_does_the_same(size: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+    A, v = (x.detach().to(dtype) for x in drawn(*size))
+    assert not serves(A, v)
+    torch.testing.assert_close(triangular_product(A, v), triangular_product_full(A, v))
+
+
+def test_it_serves_where_each_thread_has_a_head() -> None:
+    A, v = drawn(2, 2, 16, 8)
+    served = []
+    for number in (4, 5):
+        torch.set_num_threads(number)
+        served.append(serves(A, v))
+    assert served == [True, False]
+
+
+def test_the_product_calls_it_but_where_somebody_counts_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def noted(A: Tensor, v: Tensor) -> Tensor:
+        called.append(v.shape)
+        return triangular_product_by_kernel(A, v)
+
+    monkeypatch.setattr(triangle, "triangular_product_by_kernel", noted)
+    A, v = (x.detach() for x in drawn(2, 1, 64, 8))
+    y = triangular_product(A, v)
+    assert called == [v.shape]
+    with Names() as seen:
+        torch.testing.assert_close(triangular_product(A, v), y)
+    assert any("bmm" in name for name in seen.names)
+    assert called == [v.shape]
