@@ -119,3 +119,23 @@ def test_a_number_of_processes_is_a_number(train: Any) -> None:
     assert "data.batch_size=32 cannot be dealt evenly to 100000 processes" in train("trainer.devices=100000").err
     assert "trainer.devices=-1 must be at least 1" in train("trainer.devices=-1").err
     assert "trainer.devices='auto' must be a whole number" in train("trainer.devices=auto").err
+
+
+@pytest.mark.parametrize(
+    ("keys", "cores", "told"),
+    [
+        (["model.n_embd=128"], 8, True),
+        (["model.n_embd=32"], 8, False),
+        (["model.n_embd=128", "threads=2"], 8, False),
+        (["model.n_embd=128"], 1, False),
+        (["-m", "model.n_embd=128"], 8, False),
+    ],
+    ids=["large", "small", "as many as wanted", "one core", "in a sweep"],
+)
+def test_idle_cores_that_a_large_model_could_use_are_told_of(
+    train: Any, keys: list[str], cores: int, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    done = train("trainer.max_steps=1", *keys)
+    assert done.code == 0
+    assert (f"trains faster on more: threads={cores}." in " ".join(done.out.split())) == told

@@ -46,6 +46,7 @@ from trilab.windows import blocks
 
 log = logging.getLogger("trilab")
 
+CHANNELS_FOR_THREADS = 100  # of a model from which on more threads train faster; a smaller one waits for them
 COUNTED_AT_MOST = 20_000_000  # characters whose n-grams are counted: half as many took 19 seconds and 0.8 GB
 
 # keys of the trainer that change a result by rounding alone
@@ -104,6 +105,8 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
             with _tracked(config, folder, step=0):
                 raise
         raise
+    if first and alone:
+        _tell_of_threads(job)
     step = job.resume.step if job.resume else 0
     best = _best_so_far(job.resume, folder / "checkpoints") if job.resume else None
     job.learner.best_is_lost = job.resume is not None and best is None  # for every process: they save it together
@@ -119,6 +122,15 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
             closing.callback(metrics.close)
             loggers.append(metrics)
         return fit(job, folder, loggers)
+
+
+def _tell_of_threads(job: Job) -> None:
+    """One line where cores lie idle that would make the training faster. In a sweep they are for other runs."""
+    cores, channels = os.cpu_count() or 1, job.learner.model.token_embedding_table.embedding_dim
+    on_cpu = job.trainer.strategy.root_device.type == "cpu" and job.trainer.world_size == 1
+    if on_cpu and job.config.threads == 1 < cores and channels >= CHANNELS_FOR_THREADS:
+        said = "threads=1, and there are %d cores: a model of %d channels trains faster on more: threads=%d."
+        log.info(said, cores, channels, cores)
 
 
 def prepare(config: Config, folder: Path, console: Console | None = None) -> Job:

@@ -15,7 +15,8 @@ from typing import IO, Any
 
 from trilab.errors import BadInput
 
-GRAIN = 0.001  # seconds between two looks at the file
+GRAIN = 0.004  # seconds that a file's time of writing is told to
+LOOK = 0.02  # seconds between two looks at the file: more of them would take from what a training on all cores has
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds of processor time that the system tells apart
 TRAIN = (sys.executable, "-m", "trilab.cli", "train")
 
@@ -45,7 +46,7 @@ class Training:
         """Wait for the next line that has this key and tells of this step or a later one.
 
         Returns:
-            time.perf_counter() when it was there, to a millisecond, and what it says of the key.
+            time.perf_counter() when it was written, to GRAIN or, of several at once, to LOOK; what it says of the key.
         Raises:
             BadInput: the training ended before it wrote one.
         """
@@ -59,7 +60,7 @@ class Training:
             if ended:
                 printed = b"".join(self._said).decode(errors="replace").strip().splitlines()[-3:]
                 raise BadInput(f"train.py ended before step {step}: {' '.join(map(str.strip, printed))}")
-            time.sleep(GRAIN)
+            time.sleep(LOOK)
 
     def processor_seconds(self) -> float | None:
         """That it has used so far; None where the system does not tell."""
@@ -80,8 +81,10 @@ class Training:
             for path in self.outputs.glob("*/*/metrics.jsonl"):
                 self._file = path.open(encoding="utf-8")
         if self._file is not None:
-            *whole, self._half = (self._half + self._file.read()).split("\n")
-            self._unread += [(time.perf_counter(), json.loads(line)) for line in whole]
+            new = self._file.read()
+            ago = max(0.0, time.time() - os.fstat(self._file.fileno()).st_mtime)
+            *whole, self._half = (self._half + new).split("\n")
+            self._unread += [(time.perf_counter() - ago, json.loads(line)) for line in whole]
 
 
 @contextmanager
