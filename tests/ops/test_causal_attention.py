@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,7 +25,10 @@ from trilab.ops.causal_attention import (
     serves,
 )
 
-pytestmark = pytest.mark.skipif(library() is None, reason="there is no C compiler here, or a processor without AVX2")
+pytestmark = [
+    pytest.mark.skipif(library() is None, reason="there is no C compiler here, or a processor without AVX2"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 SCALE = 0.3
 # rows of 16 queries, panels of 16 keys and blocks of 64 of them, one more and one less, heads of some and of half
@@ -47,15 +49,6 @@ class Names(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.append(str(func))
         return func(*args, **(kwargs or {}))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Whatever the machine has: where it serves depends on it. A test may set more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def drawn(batch: int, heads: int, time: int, size: int, *, seed: int = 0) -> list[Tensor]:

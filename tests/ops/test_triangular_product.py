@@ -1,7 +1,5 @@
 """The compiled product with a triangle is the full one: values, gradients, theirs, whatever the sizes and threads."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,19 +10,13 @@ from trilab.ops.triangular_product import library, serves, triangular_product_by
 
 from .test_causal_attention import Names
 
-pytestmark = pytest.mark.skipif(library() is None, reason="there is no C compiler here, or a processor without AVX2")
+pytestmark = [
+    pytest.mark.skipif(library() is None, reason="there is no C compiler here, or a processor without AVX2"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 # (B, H, T, N): panels and half panels of columns, tiles of 6 rows and fewer, strips of 96 of them, 256 terms and more
 SIZES = [(1, 1, 16, 8), (2, 3, 48, 24), (1, 2, 112, 16), (2, 1, 272, 40), (1, 1, 528, 264), (3, 2, 256, 8)]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Whatever the machine has: where it serves depends on it. A test may set more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def drawn(batch: int, heads: int, time: int, columns: int) -> tuple[Tensor, Tensor]:

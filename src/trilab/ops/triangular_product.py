@@ -23,7 +23,7 @@ class _Job(ctypes.Structure):
 
 
 def serves(A: Tensor, v: Tensor) -> bool:
-    """Whether `triangular_product_by_kernel` may be called; it is faster than torch's own operations at every size."""
+    """Whether `triangular_product_by_kernel` may be called; at no size is it slower than torch's own operations."""
     heads, time, _ = A.shape
     return (
         v.is_cpu
