@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from trilab.ops import triangle
+from trilab.ops import triangular_product as module
 from trilab.ops.triangle import triangular_product, triangular_product_full
 from trilab.ops.triangular_product import library, serves, triangular_product_by_kernel
 
@@ -62,11 +63,20 @@ def test_what_a_later_position_holds_changes_no_bit_of_an_earlier_tile(t: int) -
 
 
 @pytest.mark.parametrize("wanted", ["table", "values"])
-def test_a_gradient_that_nobody_asks_for_is_not_made(wanted: str) -> None:
+def test_a_gradient_that_nobody_asks_for_is_not_made(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def noted(name: str, A: Tensor, v: Tensor, **others: Tensor | None) -> None:
+        made.extend(key for key, x in others.items() if name == "backward" and x is not None)
+        call(name, A, v, **others)
+
+    call = module._call
+    monkeypatch.setattr(module, "_call", noted)
     A, v = drawn(2, 1, 32, 8)
     (v if wanted == "table" else A).requires_grad_(False)
     triangular_product_by_kernel(A, v).sum().backward()
     assert (A.grad is None, v.grad is None) == (wanted == "values", wanted == "table")
+    assert made == ["into", "to_table" if wanted == "table" else "to_v"]
 
 
 def test_gradients_have_gradients() -> None:
