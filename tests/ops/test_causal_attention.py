@@ -31,11 +31,12 @@ pytestmark = [
 ]
 
 SCALE = 0.3
-# rows of 16 queries, panels of 16 keys and blocks of 64 of them, one more and one less, heads of some and of half
-# panels, windows that begin within a panel, and one that no text fills
+# tiles of 6 queries in blocks of 24 and 64, panels of 16 keys and blocks of 64 of them: one more and one less; heads of
+# some and of half panels, windows that begin within a panel, and one that no text fills
 SIZES = [
-    *[(1, 1, 1, 8, 1), (2, 3, 5, 8, 9), (1, 2, 15, 16, 15), (2, 2, 16, 24, 3), (2, 3, 17, 16, 4), (3, 2, 63, 32, 63)],
-    *[(1, 1, 64, 64, 64), (1, 2, 65, 8, 17), (3, 2, 130, 24, 33), (1, 2, 200, 8, 1), (2, 1, 257, 40, 10**9)],
+    *[(1, 1, 1, 8, 1), (2, 3, 5, 8, 9), (1, 2, 15, 16, 15), (2, 2, 16, 24, 3), (2, 3, 17, 16, 4), (1, 2, 25, 8, 11)],
+    *[(3, 2, 63, 32, 63), (1, 1, 64, 64, 64), (1, 2, 65, 8, 17), (2, 1, 100, 16, 20), (3, 2, 130, 24, 33)],
+    *[(1, 1, 150, 8, 70), (1, 2, 200, 8, 1), (2, 1, 257, 40, 10**9)],
 ]
 
 

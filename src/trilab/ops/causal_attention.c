@@ -1,7 +1,7 @@
 /* y_t = Σ_s softmax_s(scale · q_t · k_s) v_s over the last `window` positions s ≤ t, and its gradients.
  *
  * A head is done by one thread, some queries at a time: their affinities with the keys that one of them sees, then the
- * weights, then the averages. Powers are of 2: e^x = 2^(x log2 e), the factor being multiplied into the queries. What
+ * weights, then the averages. Powers are of 2: e^x = 2^(x log2 e), the factor being multiplied into the keys. What
  * is added is added in the same order for any number of threads. */
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "threads.h"
 #include "tiles.h"
 
-enum { QUERIES = 16, KEYS = 64 }; /* of a block, of one in the gradient */
+enum { QUERIES = 24, BLOCK = 64 }; /* queries of a block; queries and keys of one in the gradient */
 
 static const ints LANE = {0, 1, 2, 3, 4, 5, 6, 7};
 
@@ -17,16 +17,23 @@ INLINE floats chosen(ints where, floats one, floats other) {
     return (floats)(((ints)one & where) | ((ints)other & ~where));
 }
 
-INLINE float total(floats parts) {
-    float sum = 0;
-    for (int lane = 0; lane < LANES; lane++) sum += parts[lane];
-    return sum;
+#ifdef __AVX__
+#define LARGER(one, other) __builtin_ia32_maxps256(one, other)
+#else
+#define LARGER(one, other) chosen((one) > (other), one, other)
+#endif
+
+/* Of all lanes, in each of them. */
+INLINE floats total(floats x) {
+    x += SHUFFLED(x, x, 4, 5, 6, 7, 0, 1, 2, 3);
+    x += SHUFFLED(x, x, 2, 3, 0, 1, 6, 7, 4, 5);
+    return x + SHUFFLED(x, x, 1, 0, 3, 2, 5, 4, 7, 6);
 }
 
-INLINE float largest(floats parts) {
-    float top = parts[0];
-    for (int lane = 1; lane < LANES; lane++) top = parts[lane] > top ? parts[lane] : top;
-    return top;
+INLINE floats largest(floats x) {
+    x = LARGER(x, SHUFFLED(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
+    x = LARGER(x, SHUFFLED(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
+    return LARGER(x, SHUFFLED(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
 }
 
 /* 2^x to a unit in the last place or two, for x ≤ 0; 0 below 2^-125, NaN of NaN. The nearest whole number goes into the
@@ -68,130 +75,157 @@ static float *of_head(const struct tensor *all, const struct job *job, long piec
 INLINE long first_seen(const struct job *job, long t) { return t < job->window ? 0 : t - job->window + 1; }
 INLINE long first_panel(const struct job *job, long t) { return first_seen(job, t) / PANEL * PANEL; }
 
-/* Which of the keys s … s + LANES - 1 the query t sees. */
-INLINE ints seen(const struct job *job, long t, long s) {
-    ints key = LANE + (int)s;
-    return (key <= (int)t) & (key >= (int)first_seen(job, t));
+/* Numbers of the keys from … end - 1, the first in front: those of keys that the query t does not see become `hidden`. */
+INLINE void hide(const struct job *job, long t, long from, long end, float *numbers, float hidden) {
+    long first = first_seen(job, t), after = (t + 1) / LANES * LANES;
+    for (long s = from; s < end; s += LANES) {
+        if (s >= first && s < after) continue; /* all are seen */
+        ints key = LANE + (int)s;
+        float *at = numbers + s - from;
+        store(at, chosen((key <= (int)t) & (key >= (int)first), load(at), all(hidden)));
+    }
 }
 
-/* Queries t … t + count - 1, by scale and log2 e, in the order (count, size). */
-INLINE void take_queries(const struct job *job, const float *q, long t, long count, float *queries) {
-    for (long r = 0; r < count; r++)
-        for (long d = 0; d < job->size; d += LANES)
-            store(queries + r * job->size + d, load(q + (t + r) * job->q.time + d) * (job->scale * 1.442695041f));
+/* Keys in panels, by the scale and log2 e. */
+INLINE void to_keys(const struct job *job, const float *k, float *keys) {
+    to_panels(job->time, job->size, k, job->k.time, keys);
+    for (long i = 0; i < padded(job->time) * job->size; i += LANES)
+        store(keys + i, load(keys + i) * (job->scale * 1.442695041f));
 }
 
 /* Affinities of the keys from … end - 1 become weights; the log2 of their sum is returned. */
 INLINE float to_weights(const struct job *job, long t, long from, long end, float *row) {
+    hide(job, t, from, end, row, -INFINITY);
     floats top = all(-INFINITY), sum = all(0);
-    for (long s = from; s < end; s += LANES) {
-        floats x = chosen(seen(job, t, s), load(row + s), all(-INFINITY));
-        top = chosen(x > top, x, top);
-        store(row + s, x);
-    }
-    float most = largest(top);
-    for (long s = from; s < end; s += LANES) {
-        floats x = power_of_2(load(row + s) - most);
+    for (long s = 0; s < end - from; s += LANES) top = LARGER(load(row + s), top);
+    top = largest(top);
+    for (long s = 0; s < end - from; s += LANES) {
+        floats x = power_of_2(load(row + s) - top);
         sum += x;
         store(row + s, x);
     }
-    float whole = total(sum), inverse = 1 / whole;
-    for (long s = from; s < end; s += LANES) store(row + s, load(row + s) * inverse);
-    return most + log2f(whole);
+    sum = total(sum);
+    floats inverse = 1 / sum;
+    for (long s = 0; s < end - from; s += LANES) store(row + s, load(row + s) * inverse);
+    return top[0] + log2f(sum[0]);
+}
+
+/* Of the queries t … t + count - 1 the tiles (ROWS of them) that see a key of the panel s: begin … end - 1. */
+struct range {
+    long begin, end;
+};
+
+INLINE struct range that_see(const struct job *job, long t, long count, long s) {
+    long end = (s + PANEL - 1 + job->window - t + ROWS - 1) / ROWS * ROWS;
+    return (struct range){s < t ? 0 : (s - t) / ROWS * ROWS, least(count, end)};
 }
 
 static void forward_heads(const void *given, long begin, long end, long thread) {
     const struct job *job = given;
     long time = job->time, size = job->size, width = padded(time);
     float *keys = job->scratch + thread * job->scratch_size, *weights = keys + width * size;
-    float *queries = weights + QUERIES * width;
     for (long piece = begin; piece < end; piece++) {
         const float *q = of_head(&job->q, job, piece), *v = of_head(&job->v, job, piece);
         float *y = of_head(&job->y, job, piece), *logs = job->logs + piece * time;
-        to_panels(time, size, of_head(&job->k, job, piece), job->k.time, keys);
+        to_keys(job, of_head(&job->k, job, piece), keys);
         for (long t = 0; t < time; t += QUERIES) {
-            long count = least(QUERIES, time - t), last = t + count, from = first_panel(job, t);
-            take_queries(job, q, t, count, queries);
-            for (long s = from; s < last; s += PANEL)
-                product(count, PANEL, size, queries, size, 1, keys + s * size, PANEL, weights + s, width, 0);
-            for (long r = 0; r < count; r++) logs[t + r] = to_weights(job, t + r, from, last, weights + r * width);
-            product(
-                count, size, last - from, weights + from, width, 1, v + from * job->v.time, job->v.time,
-                y + t * job->y.time, job->y.time, 0);
+            long count = least(QUERIES, time - t);
+            for (long s = first_panel(job, t); s < t + count; s += PANEL) {
+                struct range rows = that_see(job, t, count, s);
+                product(
+                    rows.end - rows.begin, PANEL, size, q + (t + rows.begin) * job->q.time, job->q.time, 1,
+                    keys + s * size, PANEL, weights + rows.begin * width + s, width, 0);
+            }
+            for (long r = 0; r < count; r += ROWS) {
+                long rows = least(ROWS, count - r), from = first_panel(job, t + r), last = t + r + rows;
+                for (long i = r; i < r + rows; i++)
+                    logs[t + i] = to_weights(job, t + i, from, last, weights + i * width + from);
+                product(
+                    rows, size, last - from, weights + r * width + from, width, 1, v + from * job->v.time, job->v.time,
+                    y + (t + r) * job->y.time, job->y.time, 0);
+            }
         }
     }
 }
 
-INLINE void clear(const struct tensor *tensor, float *head, long time, long size) {
-    for (long t = 0; t < time; t++) memset(head + t * tensor->time, 0, size * sizeof *head);
-}
-
-/* Affinities of some keys with a query become weights again, and what arrives at the weights what arrives at the
- * affinities: w_s · (into_s - Σ w · into), the sum being y · into. */
+/* Affinities of the keys from … end - 1 with a query become weights again, and what arrives at the weights what arrives
+ * at the affinities: w_s · (into_s - Σ w · into), the sum being y · into. */
 INLINE void to_changes(
-    const struct job *job, long t, long first, long many, float log, float mean, float *weights, float *changes) {
-    for (long s = 0; s < many; s += LANES) {
+    const struct job *job, long t, long from, long end, float log, floats mean, float *weights, float *changes) {
+    for (long s = 0; s < end - from; s += LANES) {
         floats weight = power_of_2(load(weights + s) - log);
-        weight = chosen(seen(job, t, first + s), weight, all(0));
         store(weights + s, weight);
         store(changes + s, weight * (load(changes + s) - mean) * job->scale);
     }
+    hide(job, t, from, end, weights, 0);
+    hide(job, t, from, end, changes, 0);
 }
 
 static void backward_heads(const void *given, long begin, long end, long thread) {
     const struct job *job = given;
     long time = job->time, size = job->size;
     float *keys = job->scratch + thread * job->scratch_size, *values = keys + padded(time) * size;
-    float *queries = values + padded(time) * size;
-    float weights[QUERIES * KEYS], changes[QUERIES * KEYS], mean[QUERIES];
+    float weights[BLOCK * BLOCK], changes[BLOCK * BLOCK];
+    floats mean[BLOCK];
     long q_row = job->q.time, k_row = job->k.time, y_row = job->y.time, into_row = job->into.time;
     for (long piece = begin; piece < end; piece++) {
         const float *q = of_head(&job->q, job, piece), *k = of_head(&job->k, job, piece);
         const float *y = of_head(&job->y, job, piece), *into = of_head(&job->into, job, piece);
         float *to_q = of_head(&job->to_q, job, piece), *to_k = of_head(&job->to_k, job, piece);
         float *to_v = of_head(&job->to_v, job, piece), *logs = job->logs + piece * time;
-        to_panels(time, size, k, k_row, keys);
+        to_keys(job, k, keys);
         to_panels(time, size, of_head(&job->v, job, piece), job->v.time, values);
-        clear(&job->to_q, to_q, time, size);
-        clear(&job->to_k, to_k, time, size);
-        clear(&job->to_v, to_v, time, size);
-        for (long t = 0; t < time; t += QUERIES) {
-            long count = least(QUERIES, time - t), last = t + count;
-            take_queries(job, q, t, count, queries);
+        for (long t = 0; t < time; t += BLOCK) {
+            long count = least(BLOCK, time - t), last = t + count;
             for (long r = 0; r < count; r++) {
                 floats sum = all(0);
                 for (long d = 0; d < size; d += LANES)
                     sum += load(y + (t + r) * y_row + d) * load(into + (t + r) * into_row + d);
                 mean[r] = total(sum);
             }
-            for (long first = first_panel(job, t); first < last; first += KEYS) {
-                long many = least(KEYS, last - first);
-                for (long s = 0; s < many; s += PANEL) {
-                    long panel = (first + s) * size;
-                    product(count, PANEL, size, queries, size, 1, keys + panel, PANEL, weights + s, KEYS, 0);
+            for (long first = first_panel(job, t); first < last; first += BLOCK) {
+                long beyond = least(first + BLOCK, last);
+                for (long s = first; s < beyond; s += PANEL) {
+                    struct range rows = that_see(job, t, count, s);
+                    long many = rows.end - rows.begin, at = rows.begin * BLOCK + s - first;
                     product(
-                        count, PANEL, size, into + t * into_row, into_row, 1, values + panel, PANEL, changes + s, KEYS,
-                        0);
+                        many, PANEL, size, q + (t + rows.begin) * q_row, q_row, 1, keys + s * size, PANEL, weights + at,
+                        BLOCK, 0);
+                    product(
+                        many, PANEL, size, into + (t + rows.begin) * into_row, into_row, 1, values + s * size, PANEL,
+                        changes + at, BLOCK, 0);
                 }
-                for (long r = 0; r < count; r++)
-                    to_changes(
-                        job, t + r, first, many, logs[t + r], mean[r], weights + r * KEYS, changes + r * KEYS);
-                product(
-                    count, size, many, changes, KEYS, 1, k + first * k_row, k_row, to_q + t * job->to_q.time,
-                    job->to_q.time, 1);
-                product(
-                    many, size, count, changes, 1, KEYS, q + t * q_row, q_row, to_k + first * job->to_k.time,
-                    job->to_k.time, 1);
-                product(
-                    many, size, count, weights, 1, KEYS, into + t * into_row, into_row, to_v + first * job->to_v.time,
-                    job->to_v.time, 1);
+                for (long r = 0; r < count; r += ROWS) {
+                    long rows = least(ROWS, count - r), seen = first_panel(job, t + r);
+                    long from = seen > first ? seen : first, to = least(beyond, t + r + rows);
+                    if (from >= to) continue;
+                    long at = r * BLOCK + from - first;
+                    for (long i = 0; i < rows; i++)
+                        to_changes(
+                            job, t + r + i, from, padded(to), logs[t + r + i], mean[r + i], weights + at + i * BLOCK,
+                            changes + at + i * BLOCK);
+                    product(
+                        rows, size, to - from, changes + at, BLOCK, 1, k + from * k_row, k_row,
+                        to_q + (t + r) * job->to_q.time, job->to_q.time, seen < first);
+                }
+                for (long s = first; s < beyond; s += PANEL)
+                    for (long i = s; i < least(s + PANEL, beyond); i += ROWS) {
+                        long many = least(ROWS, least(s + PANEL, beyond) - i), row = i > t ? i - t : 0;
+                        long inner = that_see(job, t, count, s).end - row, at = row * BLOCK + i - first;
+                        product(
+                            many, size, inner, changes + at, 1, BLOCK, q + (t + row) * q_row, q_row,
+                            to_k + i * job->to_k.time, job->to_k.time, s < t);
+                        product(
+                            many, size, inner, weights + at, 1, BLOCK, into + (t + row) * into_row, into_row,
+                            to_v + i * job->to_v.time, job->to_v.time, s < t);
+                    }
             }
         }
     }
 }
 
 /* Numbers that a thread needs for itself. */
-long scratch_size(long time, long size) { return padded(time) * (2 * size + QUERIES) + QUERIES * size; }
+long scratch_size(long time, long size) { return padded(time) * (2 * size + QUERIES); }
 
 void forward(long batch, const struct job *job, long threads) { spread(forward_heads, job, batch * job->heads, threads); }
 void backward(long batch, const struct job *job, long threads) { spread(backward_heads, job, batch * job->heads, threads); }

@@ -17,7 +17,7 @@ LEAST_PRODUCTS = 2**18
 # takes more queries at a time, is faster.
 MOST_NUMBERS = 2**18
 PAIRS_A_THREAD = 2**13  # of queries and keys: for fewer, starting a thread costs more than it saves
-QUERIES = 16  # as there
+QUERIES = 24  # as there
 
 
 class _Heads(ctypes.Structure):
