@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -203,6 +203,25 @@ def test_accumulated_micro_steps_learn_what_one_step_learns() -> None:
         fit(module, accumulate=accumulate)
         ends.append(module.state_dict())
     assert all(torch.allclose(ends[0][name], ends[1][name], atol=1e-5) for name in ends[0])
+
+
+@pytest.mark.parametrize("norm", [0.0, 0.5, 1 - 2e-6, 1 - 1e-6, 1 - 5e-7, 1.0, 1.5, math.inf, math.nan])
+def test_gradients_are_clipped_to_the_bits_that_torch_clips_them_to(norm: float) -> None:
+    module = learner(grad_clip=1.0)
+    parameters = list(module.parameters())
+
+    def clipped(clip: Callable[[], Any]) -> list[Tensor]:
+        for parameter in parameters[1:]:
+            parameter.grad = torch.zeros_like(parameter)
+        parameters[-1].grad = torch.full_like(parameters[-1], norm / math.sqrt(parameters[-1].numel()))
+        clip()
+        return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+    ours = clipped(lambda: module.configure_gradient_clipping(torch.optim.SGD(parameters), 1.0))
+    theirs = clipped(lambda: torch.nn.utils.clip_grad_norm_(parameters, 1.0))
+    assert all(
+        torch.equal(one.view(torch.int32), other.view(torch.int32)) for one, other in zip(ours, theirs, strict=True)
+    )
 
 
 def test_dropout_is_drawn_from_the_run_s_seed_and_not_from_the_global_random_state() -> None:

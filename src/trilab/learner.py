@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torchmetrics import MetricCollection
 
 from trilab.compiling import compiled
@@ -302,11 +303,15 @@ class Learner(LightningModule):
         """Scale gradients down to the largest norm, if there is one.
 
         As Lightning does, but for bfloat16 too: there it refuses a fused optimizer, which might divide by a scale that
-        only float16 has.
+        only float16 has. Gradients of a small norm are not multiplied by 1, where no device has to be waited for.
         """
-        if gradient_clip_val:
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+        if not gradient_clip_val:
+            return
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        if norm.is_cpu and not self._skeletons and norm + 1e-6 <= gradient_clip_val:  # as the factor is computed
+            return
+        clip_grads_with_norm_(parameters, gradient_clip_val, norm)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW, whose rate is a function of the step and no state of a training: see on_before_optimizer_step."""
