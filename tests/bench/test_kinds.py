@@ -51,20 +51,30 @@ def whole(found: Measured, rounds: int) -> bool:
 
 @pytest.mark.slow
 def test_strategies_are_measured_over_time_until_they_take_too_long() -> None:
-    grid = agg.Grid(8, 2, 64, (4, 8, 16), ((2, 8, 8),), (2, 8, 8), rounds=2, least=0.0, most=5.0, most_bytes=1e9)
+    grid = agg.Grid(
+        8, 2, 64, (4, 8, 16), ((2, 8, 8),), (2, 8, 8), ((1, 2, 70, 8),), rounds=2, least=0.0, most=5.0, most_bytes=1e9
+    )
     found = agg.measure(quick=True, threads=1, device="cpu", tell=quiet, grid=grid, names=["window size=2"])
     assert whole(found, 2)
-    assert list(ways(found, agg.BACKWARD)) == ["(2, 8, 8)", "T = 4", "T = 8", "T = 16"]
+    assert list(ways(found, agg.BACKWARD)) == ["(2, 8, 8)", "(1, 2, 70, 8)", "T = 4", "T = 8", "T = 16"]
     assert {agg.COPY, "window size=2"} <= set(ways(found, agg.BACKWARD)["T = 16"])
     assert {"table", agg.FULL_TABLE, "ema", agg.CUMSUM} <= set(ways(found, agg.FORWARD)["(2, 8, 8)"])
     assert len(found.exponents(agg.BACKWARD, "window size=2")) == 2
 
 
 def test_what_takes_too_much_is_cut_and_the_note_says_where() -> None:
-    grid = agg.Grid(8, 2, 64, (4, 8), (), (2, 8, 8), rounds=1, least=0.0, most=5.0, most_bytes=-1)
+    grid = agg.Grid(
+        8, 2, 64, (4, 8), (), (2, 8, 8), ((1, 1, 9, 8), (1, 2, 70, 8)), rounds=1, least=0.0, most=5.0, most_bytes=-1
+    )
     found = agg.measure(quick=True, threads=1, device="cpu", tell=quiet, grid=grid, names=["cumsum"])
     assert "cumsum" not in ways(found, agg.FORWARD)["T = 4"]
     assert any("cumsum is not measured from T = 4 on" in note for note in found.notes)
+    whole_texts = [agg.KERNEL, agg.TORCHS_KERNEL]
+    assert ways(found, agg.BACKWARD)["(1, 1, 9, 8)"] == whole_texts
+    assert ways(found, agg.BACKWARD)["(1, 2, 70, 8)"] == [
+        *whole_texts,
+        *(way + agg.UNDER_WINDOW for way in whole_texts),
+    ]
 
 
 class Hungry(nn.Module):

@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from trilab.agg.base import Aggregation
 from trilab.bench.machine import machine
@@ -15,6 +16,7 @@ from trilab.bench.telling import Tell
 from trilab.bench.turns import Turn, take_turns, timed
 from trilab.compose import choosing, composed, strategy_names
 from trilab.config import strategies
+from trilab.ops.attention import attention, window_attention
 from trilab.ops.scan import scan
 
 FORWARD, BACKWARD, MEMORY, CEILINGS = "forward", "forward + backward", "peak memory", "ceilings"
@@ -22,8 +24,12 @@ COPY, CLONE, PRODUCT = "copy of x", "x.clone(): a copy to new memory", "product 
 CUMSUM, FULL_TABLE = "torch.cumsum / arange", "table, by the full product"
 RECURRENCE = "h_t = a_t · h_(t-1) + x_t"
 WINDOWED = "attention window=64"
+WINDOW = 64
+KERNEL, TORCHS_KERNEL = "queries, keys, values → averages", "the same by torch's kernel"
+UNDER_WINDOW = f" under a window of {WINDOW}"
 NOTES = (
     "Inputs are (B, T, C) in float32, B · T fixed; each strategy by itself, without value and output projections.",
+    f"{KERNEL}: of (B, H, T, D), by what `attention` goes by. Torch's kernel knows a window as a mask.",
     "T^p: the cost of one row of T tokens, fitted in each round over the larger half of the T; quartiles in brackets.",
     "A copy of x is made into memory that is there already. Freed memory is kept: so is that of results, mostly.",
     f"{RECURRENCE}: a factor for each number of x, its gradient too.",
@@ -44,6 +50,7 @@ class Grid:
         times: T, rising.
         shapes: (B, T, C) at which means and decays are measured against a copy.
         product: (B, T, C) at which half a product is measured against a full one.
+        heads: (B, H, T, D) at which attention is measured against torch's kernel.
         rounds: how often each has its turn.
         least: seconds of one turn, about.
         most: seconds of one call; what takes more is measured at no larger T.
@@ -56,15 +63,16 @@ class Grid:
     times: tuple[int, ...]
     shapes: tuple[tuple[int, int, int], ...]
     product: tuple[int, int, int]
+    heads: tuple[tuple[int, int, int, int], ...]
     rounds: int
     least: float
     most: float
     most_bytes: float
 
 
-SHAPES = ((64, 256, 384), (2, 4096, 384))
-FULL = Grid(384, 6, 8192, (64, 128, 256, 512, 1024, 2048, 4096), SHAPES, (8, 1024, 384), 7, 0.02, 1.0, 4e9)
-QUICK = Grid(64, 2, 2048, (64, 256, 512), SHAPES, (8, 1024, 384), 2, 0.001, 0.1, 1e9)
+SHAPES, HEADS = ((64, 256, 384), (2, 4096, 384)), ((12, 4, 64, 32), (8, 6, 256, 64), (2, 6, 1024, 64))
+FULL = Grid(384, 6, 8192, (64, 128, 256, 512, 1024, 2048, 4096), SHAPES, (8, 1024, 384), HEADS, 7, 0.02, 1.0, 4e9)
+QUICK = Grid(64, 2, 2048, (64, 256, 512), SHAPES, (8, 1024, 384), HEADS, 2, 0.001, 0.1, 1e9)
 
 
 def measure(
@@ -85,6 +93,9 @@ def measure(
     for shape in grid.shapes:
         found += _against_a_copy(shape, grid, device, tell)
     found += _against_the_full_product(grid, device, tell)
+    if device == "cpu":  # elsewhere they are one
+        for heads in grid.heads:
+            found += _against_torchs_kernel(heads, grid, device, tell)
     found += _over_time(makes, grid, threads, device, tell, notes)
     return Measured("agg", device, quick, machine(threads), COPY, tuple(found), (*NOTES, *notes))
 
@@ -145,6 +156,28 @@ def _against_the_full_product(grid: Grid, device: str, tell: Tell) -> list[Serie
         ways[FORWARD, FULL_TABLE] = _timed(_without_gradients(lambda: whole(x, x)), grid, device)
     ways[BACKWARD, FULL_TABLE] = _timed(_backward(lambda given: whole(given, given), parameters, x), grid, device)
     return _series(take_turns(_named(ways), grid.rounds), case_of(grid.product))
+
+
+def _against_torchs_kernel(shape: tuple[int, int, int, int], grid: Grid, device: str, tell: Tell) -> list[Series]:
+    tell(f"agg: {case_of(shape)}")
+    batch, heads, time, size = shape
+    q, *others = (torch.randn(batch, time, heads, size, device=device).transpose(1, 2) for _ in range(3))
+    k, v = (x.requires_grad_() for x in others)
+    scale = size**-0.5
+    band = torch.ones(time, time, dtype=torch.bool, device=device).tril().triu(1 - WINDOW)
+    works: dict[str, Callable[[Tensor], Tensor]] = {
+        KERNEL: lambda given: attention(given, k, v, scale=scale),
+        TORCHS_KERNEL: lambda given: scaled_dot_product_attention(given, k, v, is_causal=True, scale=scale),
+    }
+    if time > WINDOW:
+        works |= {
+            KERNEL + UNDER_WINDOW: lambda given: window_attention(given, k, v, WINDOW, scale=scale),
+            TORCHS_KERNEL + UNDER_WINDOW: lambda given: scaled_dot_product_attention(given, k, v, band, scale=scale),
+        }
+    ways: dict[tuple[str, str], Turn] = {}
+    for name, work in works.items():
+        ways |= _both(name, work, [k, v], q, grid, device)
+    return _series(take_turns(_named(ways), grid.rounds), case_of(shape))
 
 
 def _over_time(
@@ -216,5 +249,5 @@ def _series(taken: dict[str, list[float]], case: str, size: int | None = None) -
     return [Series(case, measure_, way, "s", values, size) for (measure_, way), values in apart.items()]
 
 
-def case_of(shape: tuple[int, int, int]) -> str:
+def case_of(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))})"

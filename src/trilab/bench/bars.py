@@ -137,6 +137,18 @@ def _products() -> list[Bar]:
     ]
 
 
+def _attention() -> list[Bar]:
+    """With its gradients, at sizes that are trained: a kernel of our own has to be worth it."""
+    found = []
+    for shape in agg.HEADS:
+        case = agg.case_of(shape)
+        for under in ("", agg.UNDER_WINDOW) if shape[2] > agg.WINDOW else ("",):
+            judged = _ratio(case, agg.BACKWARD, agg.KERNEL + under, agg.TORCHS_KERNEL + under)
+            says = f"attention{under} at {case}: {agg.BACKWARD} / torch's kernel"
+            found.append(Bar(says, "agg", 1.0, True, judged))
+    return found
+
+
 def _exponents() -> list[Bar]:
     wanted = [
         (agg.BACKWARD, "window", "time of window's mean"),
@@ -230,6 +242,7 @@ def _on_a_card() -> list[Bar]:
 BARS = (
     *_at_memory_speed(),
     *_products(),
+    *_attention(),
     *_exponents(),
     *_training(),
     Bar("a sweep / its runs' processor time by the cores", "sweep", 1.15, True, _sweeping),

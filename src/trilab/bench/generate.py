@@ -26,7 +26,7 @@ VOCAB_SIZE = 65
 NOTES = (
     "One text at a time, model=gpt, untrained: what is drawn does not change what it costs.",
     "Texts without end: model.positions=false, block_size 64, 2 layers, C 128.",
-    "For each of their lengths there is a text that has it when turns begin; turns are of 16 characters.",
+    "For each of their lengths there is a text that has it when turns begin.",
 )
 
 
@@ -95,7 +95,8 @@ def measure(*, quick: bool, threads: int, device: str, tell: Tell, sizes: Sizes 
         if model.unbounded:
             tell(f"generate: {strategy}, {max(sizes.lengths):,} characters")
             found += _without_end(strategy, model, sizes)
-    return Measured("generate", device, quick, machine(threads), RECOMPUTING, tuple(found), NOTES)
+    notes = (*NOTES, f"A turn is {sizes.timed} characters.")
+    return Measured("generate", device, quick, machine(threads), RECOMPUTING, tuple(found), notes)
 
 
 def _model(strategy: str, keys: tuple[str, ...], block_size: int, device: str) -> LanguageModel:

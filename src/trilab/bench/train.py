@@ -136,7 +136,7 @@ def measure(
     Raises:
         BadInput: a key that train.py refuses, a text that cannot be had.
     """
-    length = length or (Length(0.6, rounds=2, val_share=0.02) if quick else Length(2.0, rounds=7))
+    length = length or (Length(0.6, rounds=2, val_share=0.02) if quick else Length(2.0, rounds=11))
     sizes = sizes or ((TINY, NANO) if device == "cpu" else (FULL,))
     found: list[Series] = []
     for size in sizes:
