@@ -25,11 +25,11 @@ CUMSUM, FULL_TABLE = "torch.cumsum / arange", "table, by the full product"
 RECURRENCE = "h_t = a_t · h_(t-1) + x_t"
 WINDOWED = "attention window=64"
 WINDOW = 64
-KERNEL, TORCHS_KERNEL = "queries, keys, values → averages", "the same by torch's kernel"
+KERNEL, TORCHS_KERNEL = "causal attention", "torch's causal attention"
 UNDER_WINDOW = f" under a window of {WINDOW}"
 NOTES = (
     "Inputs are (B, T, C) in float32, B · T fixed; each strategy by itself, without value and output projections.",
-    f"{KERNEL}: of (B, H, T, D), by what `attention` goes by. Torch's kernel knows a window as a mask.",
+    "Causal attention is measured from queries, keys and values, (B, H, T, D); torch's knows a window as a mask.",
     "T^p: the cost of one row of T tokens, fitted in each round over the larger half of the T; quartiles in brackets.",
     "A copy of x is made into memory that is there already. Freed memory is kept: so is that of results, mostly.",
     f"{RECURRENCE}: a factor for each number of x, its gradient too.",

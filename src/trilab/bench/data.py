@@ -47,7 +47,7 @@ def measure(
             tell(f"data: {kind}, {size} MB")
             path = Path(folder, f"{kind}.txt")
             write_text(path, kind, size)
-            speeds = take_turns(_ways(path, Path(folder)), rounds or (3 if quick else 5))
+            speeds = take_turns(_ways(path, Path(folder)), rounds or (3 if quick else 9))
             found += [Series(kind, MEASURE, way, "MB/s", tuple(values)) for way, values in speeds.items()]
             path.unlink()
     return Measured("data", "cpu", quick, machine(threads), LOOP, tuple(found), NOTES)

@@ -64,7 +64,7 @@ FULL = Sizes(
     ("attention", "ema", "min_gru"),
     (256, 512, 1024, 2048, 4096),
     None,
-    rounds=5,
+    rounds=9,
     rounds_without_end=25,
 )
 QUICK = Sizes(
