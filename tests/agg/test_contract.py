@@ -81,6 +81,12 @@ def test_the_state_is_as_large_as_its_formula_and_state_size_say(name: str, n_em
         assert all(len(tensor) == 1 for tensor in state)  # the first dimension is the batch
 
 
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if "T²" not in built(name).about.cost])
+def test_what_does_without_a_square_of_the_length_keeps_none(name: str) -> None:
+    aggregation = built(name, block_size=300)
+    assert sum(tensor.numel() for tensor in [*aggregation.parameters(), *aggregation.buffers()]) < 300**2
+
+
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_only_a_strategy_whose_state_stops_growing_goes_on_past_block_size(name: str) -> None:
     aggregation = built(name, block_size=8).eval()

@@ -89,7 +89,7 @@ class SelfAttention(QueryKeyAggregation):
 
     def weights(self, x: Tensor) -> Tensor:
         time, size = x.shape[1], len(self.tril)
-        visible = self.tril[:time, :time] if time <= size else lower_triangle(time).triu(1 - size).to(x.device)
+        visible = self.tril[:time, :time] if time <= size else lower_triangle(time, x.device).triu(1 - size)
         q, k = self._turned(self.query(x)), self._turned(self.key(x))  # (B, H, T, C / H)
         affinities = (self.scale * q @ k.mT).masked_fill(~visible, -torch.inf)
         weights: Tensor = self.dropout(affinities.softmax(-1))

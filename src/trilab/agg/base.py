@@ -333,6 +333,6 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).reshape(batch, time, n_head * size)
 
 
-def lower_triangle(block_size: int) -> Tensor:
+def lower_triangle(block_size: int, device: torch.device | None = None) -> Tensor:
     """(T, T) booleans, true where position t (row) may look at position s (column): s ≤ t."""
-    return torch.ones(block_size, block_size, dtype=torch.bool).tril()
+    return torch.ones(block_size, block_size, dtype=torch.bool, device=device).tril()

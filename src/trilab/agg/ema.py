@@ -41,22 +41,20 @@ class ExponentialMean(Aggregation):
         source="Ma et al., Mega, 2023; bias correction of Kingma and Ba, Adam, 2015",
     )
 
-    tril: Tensor
-
     def __init__(self, n_embd: int, block_size: int, *, n_head: int = 1) -> None:
         super().__init__(n_embd, block_size)
         self.head_size = head_size(n_embd, n_head)
         self.n_head = n_head
         half_lives = (block_size ** ((head + 0.5) / n_head) for head in range(n_head))  # tokens
         self.theta = nn.Parameter(torch.tensor([-math.log(math.expm1(math.log(2) / life)) for life in half_lives]))
-        self.register_buffer("tril", lower_triangle(block_size), persistent=False)
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
         log_decay = logsigmoid(self.theta.to(accumulator(x.dtype)))[:, None, None]  # (H, 1, 1)
         now = torch.arange(time, device=x.device)
         affinities = (now[:, None] - now) * log_decay  # (H, T, T): a softmax of logarithms is the quotient
-        affinities = affinities.masked_fill(~self.tril[:time, :time], -torch.inf)
+        future = ~lower_triangle(time, x.device)  # no buffer: nothing else takes T² numbers
+        affinities = affinities.masked_fill(future, -torch.inf)
         return affinities.softmax(-1)[None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:

@@ -33,19 +33,17 @@ class WindowMean(Aggregation):
         source="Karpathy, Let's build GPT, 54:42-58:26 (version 3), with a band",
     )
 
-    band: Tensor
-
     def __init__(self, n_embd: int, block_size: int, *, size: int = 4) -> None:
         super().__init__(n_embd, block_size)
         if size < 1:
             raise BadInput(f"agg.size={size} must be at least 1: tokens averaged, this one included.")
         self.size = size
-        self.register_buffer("band", lower_triangle(block_size).triu(1 - size), persistent=False)
 
     def weights(self, x: Tensor) -> Tensor:
         time = x.shape[1]
         affinities = torch.zeros(time, time, dtype=accumulator(x.dtype), device=x.device)
-        affinities = affinities.masked_fill(~self.band[:time, :time], -torch.inf)
+        band = lower_triangle(time, x.device).triu(1 - self.size)  # no buffer: nothing else takes T² numbers
+        affinities = affinities.masked_fill(~band, -torch.inf)
         return affinities.softmax(-1)[None, None]
 
     def mix(self, x: Tensor, v: Tensor) -> Tensor:
