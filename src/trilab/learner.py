@@ -309,6 +309,7 @@ class Learner(LightningModule):
             return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        # where weights are spread over processes so is the norm, and to look at it means to wait for them
         if norm.is_cpu and not self._skeletons and norm + 1e-6 <= gradient_clip_val:  # as the factor is computed
             return
         clip_grads_with_norm_(parameters, gradient_clip_val, norm)

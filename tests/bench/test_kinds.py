@@ -63,12 +63,17 @@ def test_strategies_are_measured_over_time_until_they_take_too_long() -> None:
 
 
 def test_what_takes_too_much_is_cut_and_the_note_says_where() -> None:
-    grid = agg.Grid(
-        8, 2, 64, (4, 8), (), (2, 8, 8), ((1, 1, 9, 8), (1, 2, 70, 8)), rounds=1, least=0.0, most=5.0, most_bytes=-1
-    )
+    grid = agg.Grid(8, 2, 64, (4, 8), (), (2, 8, 8), (), rounds=1, least=0.0, most=5.0, most_bytes=-1)
     found = agg.measure(quick=True, threads=1, device="cpu", tell=quiet, grid=grid, names=["cumsum"])
     assert "cumsum" not in ways(found, agg.FORWARD)["T = 4"]
     assert any("cumsum is not measured from T = 4 on" in note for note in found.notes)
+
+
+def test_attention_is_measured_against_torch_s_and_under_a_window_where_the_text_is_longer() -> None:
+    heads = ((1, 1, 9, 8), (1, 2, 70, 8))
+    grid = agg.Grid(8, 2, 64, (), (), (2, 8, 8), heads, rounds=1, least=0.0, most=5.0, most_bytes=1e9)
+    found = agg.measure(quick=True, threads=1, device="cpu", tell=quiet, grid=grid)
+    assert whole(found, 1)
     whole_texts = [agg.KERNEL, agg.TORCHS_KERNEL]
     assert ways(found, agg.BACKWARD)["(1, 1, 9, 8)"] == whole_texts
     assert ways(found, agg.BACKWARD)["(1, 2, 70, 8)"] == [

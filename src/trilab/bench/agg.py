@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from trilab.agg.base import Aggregation
+from trilab.agg.base import Aggregation, lower_triangle
 from trilab.bench.machine import machine
 from trilab.bench.measured import Measured, Series
 from trilab.bench.memory import Pass, keep_freed, peak
@@ -23,8 +23,8 @@ FORWARD, BACKWARD, MEMORY, CEILINGS = "forward", "forward + backward", "peak mem
 COPY, CLONE, PRODUCT = "copy of x", "x.clone(): a copy to new memory", "product (T, T) @ (B, T, C)"
 CUMSUM, FULL_TABLE = "torch.cumsum / arange", "table, by the full product"
 RECURRENCE = "h_t = a_t · h_(t-1) + x_t"
-WINDOWED = "attention window=64"
 WINDOW = 64
+WINDOWED = f"attention window={WINDOW}"
 KERNEL, TORCHS_KERNEL = "causal attention", "torch's causal attention"
 UNDER_WINDOW = f" under a window of {WINDOW}"
 NOTES = (
@@ -164,7 +164,7 @@ def _against_torchs_kernel(shape: tuple[int, int, int, int], grid: Grid, device:
     q, *others = (torch.randn(batch, time, heads, size, device=device).transpose(1, 2) for _ in range(3))
     k, v = (x.requires_grad_() for x in others)
     scale = size**-0.5
-    band = torch.ones(time, time, dtype=torch.bool, device=device).tril().triu(1 - WINDOW)
+    band = lower_triangle(time, q.device).triu(1 - WINDOW)
     works: dict[str, Callable[[Tensor], Tensor]] = {
         KERNEL: lambda given: attention(given, k, v, scale=scale),
         TORCHS_KERNEL: lambda given: scaled_dot_product_attention(given, k, v, is_causal=True, scale=scale),

@@ -208,10 +208,11 @@ static void backward_heads(const void *given, long begin, long end, long thread)
                         rows, size, to - from, changes + at, BLOCK, 1, k + from * k_row, k_row,
                         to_q + (t + r) * job->to_q.time, job->to_q.time, seen < first);
                 }
-                for (long s = first; s < beyond; s += PANEL)
-                    for (long i = s; i < least(s + PANEL, beyond); i += ROWS) {
-                        long many = least(ROWS, least(s + PANEL, beyond) - i), row = i > t ? i - t : 0;
-                        long inner = that_see(job, t, count, s).end - row, at = row * BLOCK + i - first;
+                for (long s = first; s < beyond; s += PANEL) {
+                    long rows_end = that_see(job, t, count, s).end, keys_end = least(s + PANEL, beyond);
+                    for (long i = s; i < keys_end; i += ROWS) {
+                        long many = least(ROWS, keys_end - i), row = i > t ? i - t : 0, inner = rows_end - row;
+                        long at = row * BLOCK + i - first;
                         product(
                             many, size, inner, changes + at, 1, BLOCK, q + (t + row) * q_row, q_row,
                             to_k + i * job->to_k.time, job->to_k.time, s < t);
@@ -219,6 +220,7 @@ static void backward_heads(const void *given, long begin, long end, long thread)
                             many, size, inner, weights + at, 1, BLOCK, into + (t + row) * into_row, into_row,
                             to_v + i * job->to_v.time, job->to_v.time, s < t);
                     }
+                }
             }
         }
     }
