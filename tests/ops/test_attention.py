@@ -51,6 +51,30 @@ def test_under_autocast_on_a_cpu_it_stays_in_the_dtype_of_the_queries() -> None:
     assert torch.equal(fast[1], window_attention(*inputs, 3, scale=SCALE))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [3, 40])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_where_a_gradient_is_wanted_half_precision_is_computed_in_float32(
+    dtype: torch.dtype, size: int, dropout: float
+) -> None:
+    def trained(inputs: list[Tensor], y_dtype: torch.dtype) -> tuple[Tensor, ...]:
+        torch.manual_seed(0)
+        y = window_attention(*inputs, size, scale=SCALE, dropout=dropout).to(y_dtype)
+        return y, *torch.autograd.grad(y, inputs, torch.ones_like(y))
+
+    half = [x.detach().to(dtype).requires_grad_() for x in drawn(40)]
+    found = trained(half, dtype)
+    expected = trained([x.detach().float().requires_grad_() for x in half], dtype)
+    assert all(torch.equal(one, other.to(dtype)) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_bias_in_half_precision_is_widened_too() -> None:
+    q, k, v = (x.detach().bfloat16().requires_grad_() for x in drawn(7))
+    bias = torch.randn(1, 3, 7, 7).bfloat16()
+    y = attention(q, k, v, bias, scale=SCALE)
+    assert torch.equal(y, attention(q.float(), k.float(), v.float(), bias.float(), scale=SCALE).bfloat16())
+
+
 def test_the_pairs_of_a_window_are_few() -> None:
     assert window_attention_pairs(5, 9) == 25
     pairs = window_attention_pairs(100 * LEAST_ROWS, 2)

@@ -14,7 +14,6 @@ from trilab.ops import causal_attention as module
 from trilab.ops import tiles
 from trilab.ops.attention import attention, window_attention
 from trilab.ops.causal_attention import (
-    LANES,
     MOST_NUMBERS,
     QUERIES,
     causal_attention,
@@ -24,6 +23,7 @@ from trilab.ops.causal_attention import (
     registered_causal_attention_backward,
     serves,
 )
+from trilab.ops.tiles import LANES
 
 pytestmark = [
     pytest.mark.skipif(library() is None, reason="there is no C compiler here, or a processor without AVX2"),
@@ -31,12 +31,14 @@ pytestmark = [
 ]
 
 SCALE = 0.3
-# tiles of 6 queries in blocks of 24 and 64, panels of 16 keys and blocks of 64 of them: one more and one less; heads of
-# some and of half panels, windows that begin within a panel, and one that no text fills
+# (B, H, T, vectors of LANES numbers in a head, window): tiles of 6 or 8 queries in blocks of 24 and 64, panels of 16 or
+# 32 keys and blocks of 64 of them: one more and one less; heads of some and of half panels, windows that begin within a
+# panel, and one that no text fills
 SIZES = [
-    *[(1, 1, 1, 8, 1), (2, 3, 5, 8, 9), (1, 2, 15, 16, 15), (2, 2, 16, 24, 3), (2, 3, 17, 16, 4), (1, 2, 25, 8, 11)],
-    *[(3, 2, 63, 32, 63), (1, 1, 64, 64, 64), (1, 2, 65, 8, 17), (2, 1, 100, 16, 20), (3, 2, 130, 24, 33)],
-    *[(1, 1, 150, 8, 70), (1, 2, 200, 8, 1), (2, 1, 257, 40, 10**9)],
+    *[(1, 1, 1, 1, 1), (2, 3, 5, 1, 9), (1, 2, 15, 2, 15), (2, 2, 16, 3, 3), (2, 3, 17, 2, 4), (1, 2, 25, 1, 11)],
+    *[(2, 1, 31, 1, 31), (1, 2, 32, 1, 5), (1, 1, 33, 2, 33)],
+    *[(3, 2, 63, 4, 63), (1, 1, 64, 8, 64), (1, 2, 65, 1, 17), (2, 1, 100, 2, 20), (3, 2, 130, 3, 33)],
+    *[(1, 1, 150, 1, 70), (1, 2, 200, 1, 1), (2, 1, 257, 5, 10**9)],
 ]
 
 
@@ -52,18 +54,18 @@ class Names(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def drawn(batch: int, heads: int, time: int, size: int, *, seed: int = 0) -> list[Tensor]:
+def drawn(batch: int, heads: int, time: int, vectors: int, *, seed: int = 0) -> list[Tensor]:
     torch.manual_seed(seed)
-    return [torch.randn(batch, time, heads, size).transpose(1, 2).requires_grad_() for _ in range(3)]
+    return [torch.randn(batch, time, heads, vectors * LANES).transpose(1, 2).requires_grad_() for _ in range(3)]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("batch", "heads", "time", "size", "window"), SIZES)
+@pytest.mark.parametrize(("batch", "heads", "time", "vectors", "window"), SIZES)
 def test_it_is_the_masked_softmax_with_gradients(
-    batch: int, heads: int, time: int, size: int, window: int, threads: int
+    batch: int, heads: int, time: int, vectors: int, window: int, threads: int
 ) -> None:
     torch.set_num_threads(threads)
-    inputs = drawn(batch, heads, time, size)
+    inputs = drawn(batch, heads, time, vectors)
     exact = [x.detach().double().requires_grad_() for x in inputs]
     fast = causal_attention(*inputs, window, scale=SCALE)
     slow = causal_attention_by_table(*exact, min(window, time), scale=SCALE)
@@ -76,14 +78,14 @@ def test_it_is_the_masked_softmax_with_gradients(
 
 @pytest.mark.parametrize("scale", [0.0, -2.0, 40.0])
 def test_affinities_of_any_size_and_sign_are_weighed_as_softmax_weighs_them(scale: float) -> None:
-    inputs = drawn(1, 2, 40, 16)
+    inputs = drawn(1, 2, 40, 2)
     exact = causal_attention_by_table(*[x.detach().double() for x in inputs], 40, scale=scale)
     torch.testing.assert_close(causal_attention(*inputs, 40, scale=scale).double(), exact, atol=1e-4, rtol=1e-4)
 
 
 def test_its_bits_do_not_depend_on_the_number_of_threads() -> None:
     def all_of_it() -> list[Tensor]:
-        inputs = drawn(5, 3, 90, 16)
+        inputs = drawn(5, 3, 90, 2)
         y = causal_attention(*inputs, 90, scale=SCALE)
         return [y, *torch.autograd.grad(y.sin().sum(), inputs)]
 
@@ -97,8 +99,8 @@ def test_its_bits_do_not_depend_on_the_number_of_threads() -> None:
 @pytest.mark.parametrize("window", [7, 50])
 def test_what_lies_outside_of_the_window_changes_no_bit_of_values_or_gradients(window: int) -> None:
     def up_to(changed: slice) -> list[Tensor]:
-        inputs = drawn(2, 2, 50, 16)
-        others = drawn(2, 2, 50, 16, seed=1)
+        inputs = drawn(2, 2, 50, 2)
+        others = drawn(2, 2, 50, 2, seed=1)
         with torch.no_grad():
             for x, other in zip(inputs, others, strict=True):
                 x[:, :, changed] = other[:, :, changed]
@@ -111,10 +113,10 @@ def test_what_lies_outside_of_the_window_changes_no_bit_of_values_or_gradients(w
 
 
 def test_queries_keys_and_values_may_lie_in_memory_as_they_like() -> None:
-    q, k, v = drawn(2, 3, 20, 8)
+    q, k, v = drawn(2, 3, 20, 1)
     expected = causal_attention(q, k, v, 20, scale=SCALE)
     together = torch.cat([x.transpose(1, 2).flatten(2) for x in (q, k, v)], 2)  # (B, T, 3·H·D)
-    parts = [part.unflatten(2, (3, 8)).transpose(1, 2) for part in together.chunk(3, 2)]
+    parts = [part.unflatten(2, (3, LANES)).transpose(1, 2) for part in together.chunk(3, 2)]
     assert not parts[0].transpose(1, 2).is_contiguous()
     assert torch.equal(causal_attention(*parts, 20, scale=SCALE), expected)
     turned = [x.mT.contiguous().mT for x in (q, k, v)]
@@ -126,7 +128,7 @@ def test_queries_keys_and_values_may_lie_in_memory_as_they_like() -> None:
 
 
 def test_gradients_have_gradients() -> None:
-    inputs = drawn(1, 2, 9, 8)
+    inputs = drawn(1, 2, 9, 1)
     exact = [x.detach().double().requires_grad_() for x in inputs]
 
     def of_gradients(y: Tensor, given: list[Tensor]) -> tuple[Tensor, ...]:
@@ -141,7 +143,7 @@ def test_gradients_have_gradients() -> None:
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_what_is_not_a_number_is_not_hidden(which: int) -> None:
-    inputs = drawn(1, 1, 40, 8)
+    inputs = drawn(1, 1, 40, 1)
     with torch.no_grad():
         inputs[which][0, 0, 20, 3] = math.nan
     y = causal_attention(*inputs, 40, scale=SCALE)[0, 0]
@@ -152,11 +154,11 @@ def test_what_is_not_a_number_is_not_hidden(which: int) -> None:
 
 
 def test_weights_too_small_for_a_float_are_zero_and_not_some_other_number() -> None:
-    q = torch.tensor([[1.0] * 8] * 2)[None, None]
-    k = torch.tensor([[0.0] * 8, [1.0] * 8])[None, None]
-    v = torch.tensor([[1e30] * 8, [1.0] * 8])[None, None]
-    y = causal_attention(q, k, v, 2, scale=100.0)  # affinities of 0 and 800
-    assert torch.equal(y[0, 0, 1], torch.ones(8))
+    q = torch.tensor([[1.0] * LANES] * 2)[None, None]
+    k = torch.tensor([[0.0] * LANES, [1.0] * LANES])[None, None]
+    v = torch.tensor([[1e30] * LANES, [1.0] * LANES])[None, None]
+    y = causal_attention(q, k, v, 2, scale=100.0)  # affinities of 0 and 800, or 1600
+    assert torch.equal(y[0, 0, 1], torch.ones(LANES))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_it_serves_where_each_thread_has_a_head() -> None:
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # of torch's kernel under vmap
 def test_who_looks_into_operations_sees_those_of_torch() -> None:
-    q, k, v = (x.detach() for x in drawn(2, 2, 200, 8))
+    q, k, v = (x.detach() for x in drawn(2, 2, 200, 1))
     assert serves(q[:1], k[:1], v[:1], 200)
     expected = attention(q, k, v, scale=SCALE)
     with Names() as seen:
@@ -208,7 +210,7 @@ def test_who_looks_into_operations_sees_those_of_torch() -> None:
 
 
 def test_the_operations_are_registered_as_torch_asks() -> None:
-    inputs = drawn(2, 2, 20, 8)
+    inputs = drawn(2, 2, 20, 1)
     torch.library.opcheck(registered_causal_attention, (*inputs, 5, SCALE))
     inputs = [x.detach() for x in inputs]
     y, logs = registered_causal_attention(*inputs, 5, SCALE)
@@ -224,7 +226,7 @@ def test_compiled_it_is_called_as_it_is_elsewhere(window: int, monkeypatch: pyte
         return forward(*given)
 
     forward = module._forward
-    inputs = drawn(8, 2, 70, 16)
+    inputs = drawn(8, 2, 70, 2)
 
     def averages(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return window_attention(q, k, v, window, scale=SCALE)
@@ -248,7 +250,7 @@ def test_attention_and_its_windows_call_it(monkeypatch: pytest.MonkeyPatch) -> N
         return causal_attention(*given, scale=scale)  # type: ignore[arg-type]
 
     monkeypatch.setattr("trilab.ops.attention.causal_attention", noted)
-    inputs = drawn(8, 2, 70, 16)
+    inputs = drawn(8, 2, 70, 2)
     attention(*inputs, scale=SCALE)
     window_attention(*inputs, 3, scale=SCALE)
     attention(*inputs, scale=SCALE, dropout=0.1)
@@ -261,7 +263,7 @@ def test_memory_is_linear_in_the_length_of_the_text() -> None:
     code = (
         "import resource, torch; torch.set_num_threads(1)\n"
         "from trilab.ops.causal_attention import causal_attention\n"
-        "inputs = [torch.randn(1, 1, 2**14, 8, requires_grad=True) for _ in range(3)]\n"
+        f"inputs = [torch.randn(1, 1, 2**14, {LANES}, requires_grad=True) for _ in range(3)]\n"
         "causal_attention(*[x[:, :, :16] for x in inputs], 16, scale=1.0).sum().backward()\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = peak()\n"

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from trilab.ops import triangle
 from trilab.ops import triangular_product as module
+from trilab.ops.tiles import LANES, PANEL
 from trilab.ops.triangle import triangular_product, triangular_product_full
 from trilab.ops.triangular_product import library, serves, triangular_product_by_kernel
 
@@ -16,12 +17,16 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
 ]
 
-# (B, H, T, N): panels and half panels of columns, tiles of 6 rows and fewer, strips of 96 of them, 256 terms and more
-SIZES = [(1, 1, 16, 8), (2, 3, 48, 24), (1, 2, 112, 16), (2, 1, 272, 40), (1, 1, 528, 264), (3, 2, 256, 8)]
+ROWS = {8: 6, 16: 8}[LANES]  # of a tile, as in tiles.h
+
+# (B, H, panels of T, vectors of N): panels and half panels of columns, whole tiles of rows and less, strips of 16 tiles
+# and more, 256 terms and more
+SIZES = [(1, 1, 1, 1), (2, 3, 3, 3), (1, 2, 7, 2), (2, 1, 17, 5), (1, 1, 33, 33), (3, 2, 16, 1)]
 
 
-def drawn(batch: int, heads: int, time: int, columns: int) -> tuple[Tensor, Tensor]:
+def drawn(batch: int, heads: int, panels: int, vectors: int) -> tuple[Tensor, Tensor]:
     torch.manual_seed(0)
+    time, columns = panels * PANEL, vectors * LANES
     A, v = torch.randn(heads, time, time).tril() / time**0.5, torch.randn(batch, time, heads * columns)
     return A.requires_grad_(), v.requires_grad_()
 
@@ -42,7 +47,7 @@ def test_it_is_the_full_product_with_gradients(size: tuple[int, int, int, int], 
 
 def test_its_bits_do_not_depend_on_the_number_of_threads() -> None:
     def all_of_it() -> list[Tensor]:
-        inputs = drawn(3, 2, 208, 24)
+        inputs = drawn(3, 2, 13, 3)
         y = triangular_product_by_kernel(*inputs)
         return [y, *torch.autograd.grad(y.sin().sum(), inputs)]
 
@@ -55,10 +60,10 @@ def test_its_bits_do_not_depend_on_the_number_of_threads() -> None:
 
 @pytest.mark.parametrize("t", [0, 5, 6, 17, 95, 96, 150])
 def test_what_a_later_position_holds_changes_no_bit_of_an_earlier_tile(t: int) -> None:
-    A, v = (x.detach() for x in drawn(1, 1, 160, 8))
+    A, v = (x.detach() for x in drawn(1, 1, 10, 1))
     before = triangular_product_by_kernel(A, v)
     v[:, t] = torch.nan
-    first = t // 6 * 6  # of the tile that it lies in
+    first = t // ROWS * ROWS  # of the tile that it lies in
     assert torch.equal(triangular_product_by_kernel(A, v)[:, :first], before[:, :first])
 
 
@@ -72,7 +77,7 @@ def test_a_gradient_that_nobody_asks_for_is_not_made(wanted: str, monkeypatch: p
 
     call = module._call
     monkeypatch.setattr(module, "_call", noted)
-    A, v = drawn(2, 1, 32, 8)
+    A, v = drawn(2, 1, 2, 1)
     (v if wanted == "table" else A).requires_grad_(False)
     triangular_product_by_kernel(A, v).sum().backward()
     assert (A.grad is None, v.grad is None) == (wanted == "values", wanted == "table")
@@ -80,7 +85,7 @@ def test_a_gradient_that_nobody_asks_for_is_not_made(wanted: str, monkeypatch: p
 
 
 def test_gradients_have_gradients() -> None:
-    inputs = drawn(2, 2, 16, 8)
+    inputs = drawn(2, 2, 1, 1)
     exact = [x.detach().double().requires_grad_() for x in inputs]
 
     def of_gradients(y: Tensor, given: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, ...]:
@@ -94,7 +99,7 @@ def test_gradients_have_gradients() -> None:
 
 
 def test_tables_values_and_what_arrives_may_lie_in_memory_as_they_like() -> None:
-    A, v = drawn(2, 1, 32, 8)
+    A, v = drawn(2, 1, 2, 1)
     expected = triangular_product_by_kernel(A, v)
     gradients = torch.autograd.grad(expected.sum(), (A, v))
     turned = A.detach().mT.contiguous().mT.requires_grad_(), v.detach().mT.contiguous().mT.requires_grad_()
@@ -105,18 +110,19 @@ def test_tables_values_and_what_arrives_may_lie_in_memory_as_they_like() -> None
 
 
 @pytest.mark.parametrize(
-    ("size", "dtype"),
-    [((1, 1, 16, 8), torch.float64), ((1, 1, 17, 8), torch.float32), ((1, 1, 16, 9), torch.float32)],
+    ("time", "columns", "dtype"),
+    [(PANEL, LANES, torch.float64), (PANEL + 1, LANES, torch.float32), (PANEL, LANES + 1, torch.float32)],
     ids=["double", "an odd length", "an odd head"],
 )
-def test_where_it_does_not_serve_torch_does_the_same(size: tuple[int, int, int, int], dtype: torch.dtype) -> None:
-    A, v = (x.detach().to(dtype) for x in drawn(*size))
+def test_where_it_does_not_serve_torch_does_the_same(time: int, columns: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    A, v = torch.randn(1, time, time, dtype=dtype).tril(), torch.randn(1, time, columns, dtype=dtype)
     assert not serves(A, v)
     torch.testing.assert_close(triangular_product(A, v), triangular_product_full(A, v))
 
 
 def test_it_serves_where_each_thread_has_a_head() -> None:
-    A, v = drawn(2, 2, 16, 8)
+    A, v = drawn(2, 2, 1, 1)
     served = []
     for number in (4, 5):
         torch.set_num_threads(number)
@@ -132,7 +138,7 @@ def test_the_product_calls_it_but_where_somebody_counts_operations(monkeypatch: 
         return triangular_product_by_kernel(A, v)
 
     monkeypatch.setattr(triangle, "triangular_product_by_kernel", noted)
-    A, v = (x.detach() for x in drawn(2, 1, 64, 8))
+    A, v = (x.detach() for x in drawn(2, 1, 4, 1))
     y = triangular_product(A, v)
     assert called == [v.shape]
     with Names() as seen:

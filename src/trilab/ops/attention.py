@@ -14,9 +14,10 @@ def attention(
 ) -> Tensor:
     """Every query over the keys that it can see, by fused kernels: values and gradients in O(T) memory.
 
-    They are torch's, but for causal attention on a CPU where one of ours is faster (`causal_attention`). Under autocast
-    on a CPU it is computed in the dtype of q all the same: the fused gradient is slow in half precision. With dropout
-    there is no fused kernel on CPUs: the pairs, (B, H, R, S), are then kept for the gradient.
+    They are torch's, but for causal attention on a CPU where one of ours is faster (`causal_attention`). Where a
+    gradient is wanted on a CPU it is computed in float32, and under autocast in the dtype of q, all the same: torch's
+    fused gradient is slow in half precision. With dropout there is no fused kernel on CPUs: the pairs, (B, H, R, S),
+    are then kept for the gradient.
 
     Args:
         q: (B, H, R, D), the last R of S positions if there is no bias and R > 1; then R = S.
@@ -28,6 +29,9 @@ def attention(
     Returns:
         (B, H, R, D).
     """
+    if _better_in_float32(q, k, v):
+        bias = bias.float() if bias is not None and bias.is_floating_point() else bias
+        return attention(q.float(), k.float(), v.float(), bias, scale=scale, dropout=dropout).to(q.dtype)
     causal = bias is None and q.shape[2] > 1
     if causal and not dropout and serves(q, k, v, q.shape[2]):
         return causal_attention(q, k, v, q.shape[2], scale=scale)
@@ -55,6 +59,8 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, size: int, *, scale: float
     time = q.shape[2]
     if time <= size:
         return attention(q, k, v, scale=scale, dropout=dropout)
+    if _better_in_float32(q, k, v):
+        return window_attention(q.float(), k.float(), v.float(), size, scale=scale, dropout=dropout).to(q.dtype)
     if not dropout and serves(q, k, v, size):
         return causal_attention(q, k, v, size, scale=scale)
     rows, rest = _blocks(time, size)
@@ -81,6 +87,12 @@ def window_attention_pairs(time: int, size: int) -> int:
         return time * time
     rows, rest = _blocks(time, size)
     return min(rows, time) ** 2 + rest * rows * (rows + size - 1)
+
+
+def _better_in_float32(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether a gradient is wanted that torch's kernels take up to ten times as long for in half precision."""
+    trained = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    return trained and q.is_cpu and q.dtype in (torch.bfloat16, torch.float16)
 
 
 def _blocks(time: int, size: int) -> tuple[int, int]:

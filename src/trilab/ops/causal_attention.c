@@ -11,29 +11,32 @@
 
 enum { QUERIES = 24, BLOCK = 64 }; /* queries of a block; queries and keys of one in the gradient */
 
-static const ints LANE = {0, 1, 2, 3, 4, 5, 6, 7};
-
 INLINE floats chosen(ints where, floats one, floats other) {
     return (floats)(((ints)one & where) | ((ints)other & ~where));
 }
 
-#ifdef __AVX__
+#if defined __AVX512F__
+#define LARGER(one, other) __builtin_ia32_maxps512_mask(one, other, one, -1, 4)
+#elif defined __AVX__
 #define LARGER(one, other) __builtin_ia32_maxps256(one, other)
 #else
 #define LARGER(one, other) chosen((one) > (other), one, other)
 #endif
 
+/* Each lane with the one that is `step` before or after it. */
+#define NEIGHBOUR(x, step) __builtin_shuffle(x, LANE ^ (step))
+
 /* Of all lanes, in each of them. */
 INLINE floats total(floats x) {
-    x += SHUFFLED(x, x, 4, 5, 6, 7, 0, 1, 2, 3);
-    x += SHUFFLED(x, x, 2, 3, 0, 1, 6, 7, 4, 5);
-    return x + SHUFFLED(x, x, 1, 0, 3, 2, 5, 4, 7, 6);
+#pragma GCC unroll 4
+    for (int step = LANES / 2; step; step /= 2) x += NEIGHBOUR(x, step);
+    return x;
 }
 
 INLINE floats largest(floats x) {
-    x = LARGER(x, SHUFFLED(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
-    x = LARGER(x, SHUFFLED(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
-    return LARGER(x, SHUFFLED(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
+#pragma GCC unroll 4
+    for (int step = LANES / 2; step; step /= 2) x = LARGER(x, NEIGHBOUR(x, step));
+    return x;
 }
 
 /* 2^x to a unit in the last place or two, for x ≤ 0; 0 below 2^-125, NaN of NaN. The nearest whole number goes into the

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from trilab.ops import tiles
 from trilab.ops.paths import at_once, looked_into
+from trilab.ops.tiles import LANES
 
-LANES = 8  # numbers of a head are taken so many at a time
-# Of all pairs of queries and keys: for fewer, the way to the kernel takes longer than torch's, and than the kernel.
-LEAST_PRODUCTS = 2**18
+# Of all pairs of queries and keys: for fewer, the way to the kernel takes longer than torch's, and than the kernel,
+# whose panels are half empty then.
+LEAST_PRODUCTS = 2**15 * LANES
 # Of the keys that some queries go through: beyond, they lie in no cache near the processor, and torch's kernel, which
 # takes more queries at a time, is faster.
 MOST_NUMBERS = 2**18

@@ -3,6 +3,7 @@
 INLINE void OF(sum)(
     long size, int mean, double by, double *restrict sums, const STORED *restrict x, STORED *restrict y,
     int streamed) {
+    FETCH(x, PAGE);
     doubles sum = LOAD(doubles, sums, LANES) + WIDENED(LOAD(STOREDS, x, size));
     STORE(sums, sum, LANES);
     if (mean) sum = MEAN(sum, by);
@@ -31,6 +32,7 @@ WIDEST static void OF(prefix_forward)(const void *given, long row, long first, l
 
 INLINE void OF(sum_of_shares)(
     long size, int mean, double by, double *sums, const STORED *x, STORED *y, int streamed) {
+    FETCH(x, -PAGE);
     doubles share = WIDENED(LOAD(STOREDS, x, size));
     if (mean) share = MEAN(share, by);
     doubles sum = LOAD(doubles, sums, LANES) + share;

@@ -106,6 +106,10 @@ enum { STREAMED = 8 << 20 };
 #define STREAM(at, given, count, streamed) STORE(at, given, count)
 #endif
 
+/* What will be read a page further on is fetched: processors do that by themselves, but stop where a page ends. */
+enum { PAGE = 4096 };
+#define FETCH(at, bytes) __builtin_prefetch((const char *)(at) + (bytes))
+
 struct prefix {
     long time, channels;
     int mean;

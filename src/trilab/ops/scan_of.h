@@ -15,6 +15,9 @@ INLINE REALS OF(factors)(const REAL *at, int wide, long size) {
 /* `past` is h of the time before, and becomes that of this one. */
 INLINE void OF(ahead)(
     long size, const REAL *a, int a_wide, const REAL *b, int b_wide, const REAL *x, REAL *past, REAL *h, int streamed) {
+    FETCH(x, PAGE);
+    if (a_wide) FETCH(a, PAGE);
+    if (b_wide) FETCH(b, PAGE);
     REALS kept = OF(factors)(a, a_wide, size) * LOAD(REALS, past, size);
     REALS now = kept + OF(factors)(b, b_wide, size) * LOAD(REALS, x, size);
     STORE(past, now, size);
@@ -58,6 +61,11 @@ struct OF(step) {
 
 INLINE void OF(back)(
     long size, struct OF(step) step, long c, int a_wide, int b_wide, int to_a, int to_b, REALS *over_a, REALS *over_b) {
+    FETCH(step.into + c, -PAGE);
+    if (a_wide) FETCH(step.a + c, -PAGE);
+    if (b_wide) FETCH(step.b + c, -PAGE);
+    if (to_a) FETCH(step.before + c, -PAGE);
+    if (to_b) FETCH(step.x + c, -PAGE);
     REALS arrived = LOAD(REALS, step.into + c, size) + LOAD(REALS, step.later + c, size);
     STREAM(step.to_x + c, OF(factors)(step.b + b_wide * c, b_wide, size) * arrived, size, step.streamed);
     STORE(step.later + c, OF(factors)(step.a + a_wide * c, a_wide, size) * arrived, size);

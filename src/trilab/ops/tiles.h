@@ -3,12 +3,22 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A panel: columns of a product that are computed side by side. */
+/* A panel: columns of a product that are computed side by side. A tile of so many rows and a panel fits the registers. */
+#ifdef __AVX512F__
+enum { LANES = 16, PANEL = 2 * LANES, ROWS = 8 };
+#else
 enum { LANES = 8, PANEL = 2 * LANES, ROWS = 6 };
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 typedef __attribute__((vector_size(LANES * sizeof(float)))) float floats;
 typedef __attribute__((vector_size(LANES * sizeof(int32_t)))) int32_t ints;
+
+#ifdef __AVX512F__
+static const ints LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+static const ints LANE = {0, 1, 2, 3, 4, 5, 6, 7};
+#endif
 
 INLINE floats load(const float *at) {
     floats loaded;
@@ -25,7 +35,7 @@ INLINE void tile(
     int rows, int vectors, long inner, const float *a, long a_row, long a_column, const float *b, long b_row, float *c,
     long c_row, int add) {
     floats sum[ROWS][PANEL / LANES], of_b[PANEL / LANES];
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
@@ -35,14 +45,14 @@ INLINE void tile(
     for (long i = 0; i < inner; i++) {
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) of_b[v] = load(b + i * b_row + v * LANES);
-#pragma GCC unroll 6
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             floats of_a = all(a[r * a_row + i * a_column]);
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) sum[r][v] += of_a * of_b[v];
         }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
@@ -73,29 +83,31 @@ INLINE void product(
     }
 }
 
-#define SHUFFLED(one, other, ...) __builtin_shuffle(one, other, (ints){__VA_ARGS__})
+/* Of each pair of rows, `step` apart, the upper lanes of the first change places with the lower of the second. */
+INLINE void exchange(floats *x, int step) {
+    ints upper = (LANE & step) != 0;
+    ints first = (LANE & ~upper) | ((LANES + LANE - step) & upper);
+    ints second = ((LANE + step) & ~upper) | ((LANES + LANE) & upper);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        if (!(i & step)) {
+            floats one = x[i], other = x[i + step];
+            x[i] = __builtin_shuffle(one, other, first);
+            x[i + step] = __builtin_shuffle(one, other, second);
+        }
+}
 
 /* (LANES, LANES) */
 INLINE void transpose(const float *from, long from_row, float *to, long to_row) {
-    floats x[LANES], pairs[LANES];
-#pragma GCC unroll 8
+    floats x[LANES];
+#pragma GCC unroll 16
     for (int i = 0; i < LANES; i++) x[i] = load(from + i * from_row);
-#pragma GCC unroll 4
-    for (int i = 0; i < LANES; i += 2) {
-        pairs[i] = SHUFFLED(x[i], x[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-        pairs[i + 1] = SHUFFLED(x[i], x[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-    }
-#pragma GCC unroll 4
-    for (int at = 0; at < 4; at++) {
-        int i = at / 2 * 4 + at % 2; /* 0, 1, 4, 5 */
-        x[i] = SHUFFLED(pairs[i], pairs[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-        x[i + 2] = SHUFFLED(pairs[i], pairs[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < LANES / 2; i++) {
-        store(to + i * to_row, SHUFFLED(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11));
-        store(to + (i + 4) * to_row, SHUFFLED(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15));
-    }
+    exchange(x, 1);
+    exchange(x, 2);
+    exchange(x, 4);
+    if (LANES > 8) exchange(x, 8);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) store(to + i * to_row, x[i]);
 }
 
 static long padded(long time) { return (time + PANEL - 1) / PANEL * PANEL; }

@@ -10,6 +10,9 @@ from trilab.ops import native
 
 HEADERS = ("tiles.h", "threads.h")
 
+LANES = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8  # as in tiles.h
+PANEL = 2 * LANES
+
 _X86 = ("x86_64", "AMD64")
 
 
@@ -24,6 +27,6 @@ def library(source: str, otherwise: str) -> ctypes.CDLL | None:
     if platform.machine() in _X86:
         if torch.backends.cpu.get_cpu_capability() == "DEFAULT":  # neither AVX2 nor fused products
             return None
-        flags += ["-mavx2", "-mfma"]
+        flags += ["-mavx512f"] if LANES == 16 else ["-mavx2", "-mfma"]
     sources = tuple(Path(__file__).with_name(name) for name in (source, *HEADERS))
     return native.library(sources, otherwise, tuple(flags))

@@ -10,7 +10,7 @@
 #include "tiles.h"
 
 /* How much is copied: DEPTH terms of WIDTH sums; and how many rows of the transposed table. */
-enum { DEPTH = 256, WIDTH = 256, STRIP = 16 * ROWS };
+enum { DEPTH = 256, WIDTH = LANES > 8 ? 384 : 256, STRIP = 16 * ROWS }; /* wide registers, larger caches */
 
 /* (B, T, H·N), and (H, T, T); N a multiple of LANES, T one of PANEL. */
 struct job {

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from trilab.ops import tiles
 from trilab.ops.paths import at_once, looked_into
-
-LANES, PANEL = 8, 16  # as in tiles.h
+from trilab.ops.tiles import LANES, PANEL
 
 
 class _Job(ctypes.Structure):
