@@ -14,7 +14,7 @@ from trilab import config
 from trilab.checkpoint_io import AtomicCheckpoints
 from trilab.errors import BadInput
 from trilab.sharding import Sharded
-from trilab.trainer import build_trainer
+from trilab.trainer import build_trainer, multiplies_bfloat16
 
 ONE_CPU = {
     "accelerator": "cpu",
@@ -139,3 +139,30 @@ def test_idle_cores_that_a_large_model_could_use_are_told_of(
     done = train("trainer.max_steps=1", *keys)
     assert done.code == 0
     assert (f"trains faster on more: threads={cores}." in " ".join(done.out.split())) == told
+
+
+@pytest.mark.parametrize(
+    ("keys", "multiplied", "told"),
+    [
+        (["model.n_embd=128"], True, True),
+        (["model.n_embd=128"], False, False),
+        (["model.n_embd=32"], True, False),
+        (["model.n_embd=128", "trainer.precision=64-true"], True, False),
+    ],
+    ids=["large", "a processor without", "small", "another precision wanted"],
+)
+def test_bfloat16_that_a_large_model_could_use_is_told_of(
+    train: Any, keys: list[str], multiplied: bool, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trilab.run.multiplies_bfloat16", lambda: multiplied)
+    done = train("trainer.max_steps=1", *keys)
+    assert done.code == 0
+    assert ("channels train faster with trainer.precision=bf16-mixed." in " ".join(done.out.split())) == told
+
+
+@pytest.mark.parametrize(("able", "multiplied"), [("amx_bf16", True), ("bf16", True), ("avx512_fp16", False)])
+def test_who_multiplies_bfloat16_is_found_out_from_the_processor(
+    able: str, multiplied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "some", able: True, "avx2": True})
+    assert multiplies_bfloat16() == multiplied

@@ -41,12 +41,12 @@ from trilab.references import references_for
 from trilab.report.runs import one_line
 from trilab.resumable import refuse_unresumable
 from trilab.stopping import patiently
-from trilab.trainer import build_trainer
+from trilab.trainer import build_trainer, multiplies_bfloat16
 from trilab.windows import blocks
 
 log = logging.getLogger("trilab")
 
-CHANNELS_FOR_THREADS = 100  # of a model from which on more threads train faster; a smaller one waits for them
+LARGE = 100  # channels of a model from which on more threads, or bfloat16, train faster; a smaller one waits for them
 COUNTED_AT_MOST = 20_000_000  # characters whose n-grams are counted: half as many took 19 seconds and 0.8 GB
 
 # keys of the trainer that change a result by rounding alone
@@ -106,7 +106,7 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
                 raise
         raise
     if first and alone:
-        _tell_of_threads(job)
+        _tell_of_speed(job)
     step = job.resume.step if job.resume else 0
     best = _best_so_far(job.resume, folder / "checkpoints") if job.resume else None
     job.learner.best_is_lost = job.resume is not None and best is None  # for every process: they save it together
@@ -124,13 +124,18 @@ def run(config: Config, folder: Path, *, console: Console | None, alone: bool) -
         return fit(job, folder, loggers)
 
 
-def _tell_of_threads(job: Job) -> None:
-    """One line where cores lie idle that would make the training faster. In a sweep they are for other runs."""
+def _tell_of_speed(job: Job) -> None:
+    """What would make the training of a large model faster, a line each. In a sweep idle cores are for other runs."""
     cores, channels = os.cpu_count() or 1, job.learner.model.token_embedding_table.embedding_dim
     on_cpu = job.trainer.strategy.root_device.type == "cpu" and job.trainer.world_size == 1
-    if on_cpu and job.config.threads == 1 < cores and channels >= CHANNELS_FOR_THREADS:
+    if not on_cpu or channels < LARGE:
+        return
+    if job.config.threads == 1 < cores:
         said = "threads=1, and there are %d cores: a model of %d channels trains faster on more: threads=%d."
         log.info(said, cores, channels, cores)
+    if job.config.trainer.precision == "32-true" and multiplies_bfloat16():
+        said = "This processor multiplies bfloat16: %d channels train faster with trainer.precision=bf16-mixed."
+        log.info(said, channels)
 
 
 def prepare(config: Config, folder: Path, console: Console | None = None) -> Job:

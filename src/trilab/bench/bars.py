@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from trilab.bench import agg, data, generate, startup, sweep, train
-from trilab.bench.measured import Measured, Spread, spread
+from trilab.bench.measured import Measured, Series, Spread, spread
 
 # From what was measured to the figure that is judged, round by round; nothing where it was not measured.
 Judged = Callable[[Measured], list[float]]
+
+ALL_MEANS = f"{train.TRAIN_PY} compiled, in bfloat16 where that is multiplied"
+EQUAL_LOSS = 0.005  # nats a character: what a report calls equal (report.margin)
 
 
 @dataclass(frozen=True)
@@ -162,23 +165,48 @@ def _exponents() -> list[Bar]:
     ]
 
 
+def _with_all_means(found: Measured, case: str, measure: str) -> Series | None:
+    """Of train.py compiled and in bfloat16; compiled, where the processor does not multiply bfloat16."""
+    ways = (f"{train.TRAIN_PY} {means}" for means in (train.COMPILED_IN_HALF, train.COMPILED))
+    return next((one for way in ways if (one := found.find(case, measure, way))), None)
+
+
+def _gained(case: str, loop: str, found: Measured) -> list[float]:
+    quick = _with_all_means(found, case, train.SPEED)
+    return found.ratios(case, train.SPEED, quick.way, loop) if quick else []
+
+
+def _lost(case: str, found: Measured) -> list[float]:
+    """What all means add to the loss, or take from it, seed by seed."""
+    plain, quick = found.find(case, train.LOSS, train.TRAIN_PY), _with_all_means(found, case, train.LOSS)
+    if plain is None or quick is None:
+        return []
+    return [abs(a - b) for a, b in zip(quick.values, plain.values, strict=True)]
+
+
 def _training() -> list[Bar]:
-    compiled = f"{train.TRAIN_PY} {train.COMPILED}"
-    nano = train.NANO
-    against_loops = [
-        (train.TRAIN_PY, train.GPT_PY, train.TINY.name, 1.0),
-        *((train.TRAIN_PY, loop, nano.name, 1.5) for loop in (train.GPT_PY, train.THROUGHOUT)),
-        *((way, loop, nano.on_all_cores, 1.5) for loop in (train.GPT_PY, train.THROUGHOUT)
-          for way in (train.TRAIN_PY, compiled)),
-    ]  # fmt: skip
-    validating = [
-        Bar(f"validation / training, {size.name}", "train", 3.0, False, partial(_validation, size.name))
-        for size in (nano, train.TINY)
-    ]
+    nano, tiny = train.NANO, train.TINY
+    at_once = _ratio(tiny.name, train.SPEED, train.TRAIN_PY, train.GPT_PY)
     return [
-        Bar(f"{way} / {loop}, {case}", "train", limit, False, _ratio(case, train.SPEED, way, loop))
-        for way, loop, case, limit in against_loops
-    ] + validating
+        Bar(f"{train.TRAIN_PY} / {train.GPT_PY}, {tiny.name}", "train", 1.0, False, at_once),
+        *(
+            Bar(f"{ALL_MEANS} / {loop}, {case}", "train", 1.5, False, partial(_gained, case, loop))
+            for case in (nano.name, nano.on_all_cores)
+            for loop in (train.GPT_PY, train.THROUGHOUT)
+        ),
+        *(
+            Bar(
+                f"{train.LOSS}, {ALL_MEANS}: difference from {train.TRAIN_PY} as it is, {case}",
+                *("train", EQUAL_LOSS, True, partial(_lost, case)),
+                unit=train.LOSS_UNIT,
+            )
+            for case in (nano.name, nano.on_all_cores)
+        ),
+        *(
+            Bar(f"validation / training, {size.name}", "train", 3.0, False, partial(_validation, size.name))
+            for size in (nano, tiny)
+        ),
+    ]
 
 
 def _starting() -> list[Bar]:
@@ -231,8 +259,8 @@ def _on_a_card() -> list[Bar]:
     case = train.FULL.name
     return of_means + [
         Bar(
-            f"GPU: train.py / {loop}, {case}",
-            *("train", 1.0, False, _ratio(case, train.SPEED, train.TRAIN_PY, loop)),
+            f"GPU: {ALL_MEANS} / {loop}, {case}",
+            *("train", 1.0, False, partial(_gained, case, loop)),
             device="cuda",
         )
         for loop in (train.GPT_PY, train.VECTORISED, train.NANOGPT)

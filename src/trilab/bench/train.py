@@ -25,6 +25,7 @@ from trilab.bench.turns import take_turns
 from trilab.build import build_model
 from trilab.compose import composed
 from trilab.corpus import read_corpus
+from trilab.trainer import multiplies_bfloat16
 
 TRAIN_PY, GPT_PY, VECTORISED = "train.py", "gpt.py's loop", "vectorised loop, fused AdamW"
 THROUGHOUT, NANOGPT = "gpt.py's loop and modules", "nanoGPT's settings"
@@ -32,7 +33,9 @@ LOOPS = {
     "cpu": {GPT_PY: as_in_gpt_py, VECTORISED: vectorised},
     "cuda": {GPT_PY: as_in_gpt_py, VECTORISED: vectorised, NANOGPT: with_nanogpt_settings},
 }
-COMPILED = "trainer.compile=default"
+COMPILED, HALF = "trainer.compile=default", "trainer.precision=bf16-mixed"
+COMPILED_IN_HALF = f"{COMPILED} {HALF}"
+AS_GRAPHS_IN_HALF = f"trainer.compile=reduce-overhead {HALF}"
 OF_BLOCKS = {THROUGHOUT: as_in_gpt_py_throughout}  # of whole transformers only
 SPEED, ON_PROCESSOR, VALIDATION = "training", "training, by processor time", "validation"
 LOSS = "val/loss after a turn's steps"
@@ -46,6 +49,9 @@ NOTES = (
     "On all cores each way has as many threads as the machine has cores.",
     f"{THROUGHOUT}: with the transformer written as the lecture writes it, of as many parameters.",
 )
+NO_HALF = (
+    "This processor does not multiply bfloat16: trainer.precision=bf16-mixed, ten times as slow there, is left out."
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Size:
     Args:
         name: in tables.
         keys: as for train.py.
-        also: further ways to run train.py.
+        also: further ways to run train.py; in bfloat16 where the processor multiplies that.
         large: enough for all cores, on which it is then measured too: there a plain loop runs if nobody says otherwise.
     """
 
@@ -86,7 +92,7 @@ NANO = Size(
         *("model=gpt", "model.n_layer=4", "model.n_head=4", "model.n_embd=128", "model.dropout=0"),
         *("data.batch_size=12", "data.block_size=64"),
     ),
-    also=(COMPILED,),
+    also=(COMPILED, HALF, COMPILED_IN_HALF),
     large=True,
 )
 FULL = Size(
@@ -96,6 +102,7 @@ FULL = Size(
         *("model=gpt", "model.n_layer=6", "model.n_head=6", "model.n_embd=384", "model.dropout=0.2"),
         *("data.batch_size=64", "data.block_size=256", "data.val_chars=65536", "trainer=gpu"),
     ),
+    also=(COMPILED, HALF, COMPILED_IN_HALF, AS_GRAPHS_IN_HALF),
 )
 
 
@@ -138,13 +145,16 @@ def measure(
     """
     length = length or (Length(0.6, rounds=2, val_share=0.02) if quick else Length(2.0, rounds=11))
     sizes = sizes or ((TINY, NANO) if device == "cpu" else (FULL,))
+    in_half = device == "cuda" or multiplies_bfloat16()
     found: list[Series] = []
     for size in sizes:
-        ways = tuple(dict.fromkeys((*(() if quick else size.also), *also)))
+        own = () if quick else (way for way in size.also if in_half or HALF not in way)
+        ways = tuple(dict.fromkeys((*own, *also)))
         found += _of_size(size.name, size.keys, threads, device, ways, length, tell)
         if size.large and device == "cpu" and threads < cores() and not quick:
             found += _of_size(size.on_all_cores, size.keys, cores(), device, ways, length, tell)
-    return Measured("train", device, quick, machine(threads), GPT_PY, tuple(found), NOTES)
+    notes = NOTES if in_half else (*NOTES, NO_HALF)
+    return Measured("train", device, quick, machine(threads), GPT_PY, tuple(found), notes)
 
 
 @dataclass(frozen=True)
