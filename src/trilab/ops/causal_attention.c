@@ -51,7 +51,7 @@ INLINE floats power_of_2(floats x) {
     y = y * f + 2.402265070e-1f;
     y = y * f + 6.931471806e-1f;
     y = y * f + 1.0f;
-    ints bits = ((ints)y + ((ints)shifted << 23)) & (x >= -125.0f);
+    ints bits = (ints)((words)y + ((words)shifted << 23)) & (x >= -125.0f); /* far below, it overflows, and is 0 */
     return chosen(x == x, (floats)bits, x);
 }
 

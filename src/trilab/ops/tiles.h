@@ -13,6 +13,7 @@ enum { LANES = 8, PANEL = 2 * LANES, ROWS = 6 };
 #define INLINE static inline __attribute__((always_inline))
 typedef __attribute__((vector_size(LANES * sizeof(float)))) float floats;
 typedef __attribute__((vector_size(LANES * sizeof(int32_t)))) int32_t ints;
+typedef __attribute__((vector_size(LANES * sizeof(uint32_t)))) uint32_t words;
 
 #ifdef __AVX512F__
 static const ints LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
