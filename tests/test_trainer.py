@@ -160,9 +160,13 @@ def test_bfloat16_that_a_large_model_could_use_is_told_of(
     assert ("channels train faster with trainer.precision=bf16-mixed." in " ".join(done.out.split())) == told
 
 
-@pytest.mark.parametrize(("able", "multiplied"), [("amx_bf16", True), ("bf16", True), ("avx512_fp16", False)])
+@pytest.mark.parametrize(
+    ("able", "library", "multiplied"),
+    [("amx_bf16", True, True), ("bf16", True, True), ("bf16", False, False), ("avx512_fp16", True, False)],
+)
 def test_who_multiplies_bfloat16_is_found_out_from_the_processor(
-    able: str, multiplied: bool, monkeypatch: pytest.MonkeyPatch
+    able: str, library: bool, multiplied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "some", able: True, "avx2": True})
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: library)
     assert multiplies_bfloat16() == multiplied

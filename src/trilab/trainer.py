@@ -29,9 +29,10 @@ SHARDED_PRECISIONS = ("32-true", "bf16-mixed")
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether this machine's processor does; elsewhere such products take ten times as long as float32's."""
+    """Whether this machine's processor does, by oneDNN; elsewhere such products take ten times as long as float32's."""
     able = torch.cpu.get_capabilities()
-    return any(able.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16"))
+    quick = any(able.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16"))
+    return quick and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
 
 def build_trainer(
