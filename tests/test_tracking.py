@@ -206,9 +206,10 @@ def test_the_perplexity_is_e_to_the_mean_loss(runs: list[WandbRun]) -> None:
         assert row["val/perplexity"] == pytest.approx(math.exp(row["val/loss"]), rel=1e-6)
 
 
-def test_the_summary_names_the_final_and_the_best_loss_of_an_overfitted_run(train: Train) -> None:
-    overfits = ("optim.lr=0.05", "trainer.max_steps=120", "trainer.val_every=10", "data.block_size=4", "model=gpt")
-    done = train("agg=attention", "logger=wandb", *overfits)
+def test_the_summary_names_the_final_and_the_best_loss_of_an_overfitted_run(train: Train, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a" * 900 + "b" * 100)  # what is trained on makes what is validated on ever less likely
+    done = train("logger=wandb", f"data.path={text}", "trainer.max_steps=12", "trainer.val_every=4")
     [run] = left_in(done.outputs)
     losses = [row["val/loss"] for row in run.history if "val/loss" in row]
     assert losses[-1] > min(losses)
