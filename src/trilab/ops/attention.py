@@ -90,7 +90,7 @@ def window_attention_pairs(time: int, size: int) -> int:
 
 
 def _better_in_float32(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether a gradient is wanted that torch's kernels take up to ten times as long for in half precision."""
+    """Whether a gradient is wanted that torch's kernels take several times as long for in half precision."""
     trained = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     return trained and q.is_cpu and q.dtype in (torch.bfloat16, torch.float16)
 

@@ -22,7 +22,7 @@ class _Job(ctypes.Structure):
 
 
 def serves(A: Tensor, v: Tensor) -> bool:
-    """Whether `triangular_product_by_kernel` may be called; at no size is it slower than torch's own operations."""
+    """Whether `triangular_product_by_kernel` may be called; slower than torch's own operations only at one panel."""
     heads, time, _ = A.shape
     return (
         v.is_cpu
